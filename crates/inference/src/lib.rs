@@ -1,0 +1,14 @@
+//! Embedding and token counting on the machine the service runs on.
+//!
+//! Nothing here opens a connection, reads a clock or the environment: directories and model files are
+//! arguments. Work is synchronous and bound by the processor; callers put it on a blocking pool.
+
+pub mod descriptor;
+pub mod embed;
+#[cfg(any(test, feature = "test-embedder"))]
+pub mod hash;
+pub mod tokens;
+
+pub use descriptor::{Descriptor, Pooling};
+pub use embed::{Embedder, Embedding, Role};
+pub use tokens::TokenCounter;
