@@ -189,6 +189,12 @@ impl<C: Class> Pass<'_, C> {
         self.request.caller.key()
     }
 
+    /// Whether the key is bound to one person, so that its id alone would name them.
+    #[must_use]
+    pub fn key_is_personal(&self) -> bool {
+        self.request.caller.binding().is_some()
+    }
+
     /// What for.
     #[must_use]
     pub fn purpose(&self) -> &Purpose {

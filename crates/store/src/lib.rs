@@ -1,0 +1,16 @@
+//! The boundary to storage: what may be asked and changed, what comes back, and the public conformance
+//! suite that every backend passes. The reference backend here is the obviously right one; it is slow and
+//! keeps everything in memory.
+
+pub mod change;
+mod error;
+pub mod evidence;
+mod ports;
+pub mod query;
+pub mod record;
+
+pub use error::Error;
+pub use ports::{
+    Backend, Checkpoint, Directory, DirectoryChange, Erased, EvidenceLog, Founding, Group, KeyInfo, NewKey,
+    Registry, Residue, Store, Tenant,
+};
