@@ -15,6 +15,32 @@ const DOMAIN: &[u8] = b"merkwelt/v1";
 ///
 /// It has no `Clone`, no `Display` and no serialised form, its `Debug` shows nothing, and committing consumes
 /// it. The memory is overwritten on drop as far as safe code can.
+///
+/// ```
+/// use merkwelt_ledger::{OpeningKey, Token};
+/// let label = Token::parse("result")?;
+/// let (commitment, opening) = OpeningKey::from_bytes([1; 32]).commit(&label, b"FR");
+/// assert!(opening.opens(&commitment, b"FR"));
+/// # Ok::<(), merkwelt_ledger::token::Error>(())
+/// ```
+///
+/// A key that has been used is gone:
+///
+/// ```compile_fail,E0382
+/// use merkwelt_ledger::{OpeningKey, Token};
+/// let label = Token::parse("result")?;
+/// let key = OpeningKey::from_bytes([1; 32]);
+/// let first = key.commit(&label, b"FR");
+/// let second = key.commit(&label, b"DE");
+/// # Ok::<(), merkwelt_ledger::token::Error>(())
+/// ```
+///
+/// Nor can it be copied beforehand:
+///
+/// ```compile_fail,E0599
+/// use merkwelt_ledger::OpeningKey;
+/// let copy = OpeningKey::from_bytes([1; 32]).clone();
+/// ```
 pub struct OpeningKey([u8; 32]);
 
 impl OpeningKey {

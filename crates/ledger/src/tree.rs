@@ -177,15 +177,15 @@ pub fn inclusion_proof(source: &Source<'_>, index: u64, size: u64) -> Result<Vec
 
 /// The proof that the tree of `old` leaves is a prefix of the tree of `new` leaves (RFC 6962, 2.1.2).
 ///
-/// It is empty for equal sizes and for an empty old tree.
+/// It is empty for equal sizes.
 ///
 /// # Errors
-/// [`Error::OutOfRange`] unless `old ≤ new`, [`Error::MissingLeaf`].
+/// [`Error::OutOfRange`] unless `0 < old ≤ new`, [`Error::MissingLeaf`].
 pub fn consistency_proof(source: &Source<'_>, old: u64, new: u64) -> Result<Vec<Hash>, Error> {
-    if old > new {
+    if old == 0 || old > new {
         return Err(Error::OutOfRange);
     }
-    if old == 0 || old == new {
+    if old == new {
         return Ok(Vec::new());
     }
     let (mut start, mut end) = (0, new);
@@ -243,21 +243,21 @@ pub fn verify_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash], root:
 /// Checks that the tree (`old`, `old_root`) is a prefix of the tree (`new`, `new_root`) (L-23).
 ///
 /// # Errors
-/// [`Error::OutOfRange`] for a shrinking tree, [`Error::ProofLength`] or [`Error::RootMismatch`].
+/// [`Error::OutOfRange`] for a shrinking tree and for an empty one, of which there is nothing to prove;
+/// [`Error::ProofLength`] or [`Error::RootMismatch`].
 pub fn verify_consistency(
     (old, old_root): (u64, Hash),
     (new, new_root): (u64, Hash),
     proof: &[Hash],
 ) -> Result<(), Error> {
-    if old > new {
+    if old == 0 || old > new {
         return Err(Error::OutOfRange);
     }
-    if old == 0 || old == new {
-        let expected = if old == new { new_root } else { Hash::empty_root() };
-        return match (proof.is_empty(), expected == old_root) {
-            (false, _) => Err(Error::ProofLength),
-            (true, false) => Err(Error::RootMismatch),
-            (true, true) => Ok(()),
+    if old == new {
+        return match (proof, old_root == new_root) {
+            ([], true) => Ok(()),
+            ([], false) => Err(Error::RootMismatch),
+            _ => Err(Error::ProofLength),
         };
     }
     // Climb to the largest perfect subtree that ends the old tree.
