@@ -85,7 +85,10 @@ impl Descriptor {
         }
         let hex_char = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let hex_len = fields.revision.len();
-        if !(32..=128).contains(&hex_len) || hex_len % 2 != 0 || !fields.revision.bytes().all(hex_char) {
+        if !(32..=128).contains(&hex_len)
+            || !hex_len.is_multiple_of(2)
+            || !fields.revision.bytes().all(hex_char)
+        {
             return Err(Error::Revision);
         }
         if !(1..=65_536).contains(&fields.dimension) {

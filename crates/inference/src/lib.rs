@@ -7,6 +7,8 @@ pub mod descriptor;
 pub mod embed;
 #[cfg(any(test, feature = "test-embedder"))]
 pub mod hash;
+pub mod models;
+pub mod native;
 pub mod tokens;
 
 pub use descriptor::{Descriptor, Pooling};

@@ -1,0 +1,336 @@
+//! The arithmetic of the encoder in portable form, and the choice of a faster form at run time.
+//!
+//! Every form gives the same bits: integer sums are exact, float sums have one fixed order in sixteen
+//! lanes, and products and sums are never fused. So a text has the same vector on every machine.
+
+use super::simd;
+
+/// Lanes of every float sum; rows of weights per group.
+pub(super) const LANES: usize = 16;
+/// Weights of one row that one step of an integer sum takes.
+pub(super) const STEP: usize = 4;
+/// Bytes of one step of one group: `STEP` weights of each of `LANES` rows.
+pub(super) const STEP_BYTES: usize = LANES * STEP;
+
+/// A matrix of 8-bit weights with a scale per row, its bias, and the order the kernels read it in.
+#[derive(Debug)]
+pub(super) struct Linear {
+    /// Number of inputs, a multiple of 32.
+    pub(super) inputs: usize,
+    /// Groups of sixteen rows; within a group, steps; within a step, four weights of each row.
+    pub(super) packed: Vec<i8>,
+    /// Value of one unit of a row's weights.
+    pub(super) scale: Vec<f32>,
+    /// Sum of each row's weights: takes back the offset of the inputs.
+    pub(super) sums: Vec<i32>,
+    /// Added to each output.
+    pub(super) bias: Vec<f32>,
+}
+
+impl Linear {
+    /// Number of outputs, a multiple of 32.
+    pub(super) fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+}
+
+/// Token vectors as bytes: `byte - 128` units of the token's scale.
+#[derive(Debug, Default)]
+pub(super) struct Quantised {
+    /// All tokens, one after the other.
+    pub(super) bytes: Vec<u8>,
+    /// Value of one unit of each token.
+    pub(super) scale: Vec<f32>,
+}
+
+/// Queries, keys and values of one text and where its result goes.
+#[derive(Debug)]
+pub(super) struct Attention<'a> {
+    /// For each token: all queries, all keys, all values, `3 * width` floats.
+    pub(super) qkv: &'a [f32],
+    /// Width of a token vector.
+    pub(super) width: usize,
+    /// Width of one head, a multiple of 16.
+    pub(super) head: usize,
+    /// Room for the keys of one head, turned: `head` rows of padded text length.
+    pub(super) keys: &'a mut Vec<f32>,
+    /// Room for the weights of one query: padded text length.
+    pub(super) weights: &'a mut Vec<f32>,
+    /// For each token: the result, `width` floats.
+    pub(super) out: &'a mut [f32],
+}
+
+/// What a layer norm needs beside the vectors.
+#[derive(Debug)]
+pub(super) struct Norm {
+    pub(super) weight: Vec<f32>,
+    pub(super) bias: Vec<f32>,
+    pub(super) epsilon: f32,
+}
+
+/// One form of all kernels.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernels {
+    /// Name for reports.
+    pub(super) name: &'static str,
+    /// `out[t] = bias + scale * input[t] * weights` for every token `t`.
+    pub(super) linear: fn(&Linear, &Quantised, &mut [f32]),
+    /// Rounds every token vector of the given width to bytes.
+    pub(super) quantise: fn(&[f32], usize, &mut Quantised),
+    /// Softmax attention of every head.
+    pub(super) attention: fn(&mut Attention<'_>),
+    /// Gaussian error linear unit, in place.
+    pub(super) gelu: fn(&mut [f32]),
+    /// Layer norm of `x + y` for every token, in place of `x`.
+    pub(super) add_norm: fn(&mut [f32], &[f32], &Norm),
+}
+
+/// The portable form.
+pub(super) const PORTABLE: Kernels =
+    Kernels { name: "portable", linear: linear_portable, quantise, attention, gelu, add_norm };
+
+impl Kernels {
+    /// The fastest form this processor has.
+    pub(super) fn detect() -> Self {
+        simd::available().first().copied().unwrap_or(PORTABLE)
+    }
+}
+
+fn linear_portable(linear: &Linear, input: &Quantised, out: &mut [f32]) {
+    let rows = linear.outputs();
+    let tokens = input.bytes.chunks_exact(linear.inputs).zip(&input.scale).zip(out.chunks_exact_mut(rows));
+    for ((bytes, &scale), out) in tokens {
+        let steps = bytes.as_chunks::<STEP>().0;
+        let groups = linear.packed.chunks_exact(linear.inputs * LANES);
+        for ((group, finish), out) in groups.zip(finishes(linear)).zip(out.as_chunks_mut::<LANES>().0) {
+            let mut dots = [0_i32; LANES];
+            for (weights, step) in group.as_chunks::<STEP_BYTES>().0.iter().zip(steps) {
+                for (dot, weights) in dots.iter_mut().zip(weights.as_chunks::<STEP>().0) {
+                    for (&weight, &byte) in weights.iter().zip(step) {
+                        *dot = dot.wrapping_add(i32::from(weight) * (i32::from(byte) - 128));
+                    }
+                }
+            }
+            *out = finish.apply(dots, scale);
+        }
+    }
+}
+
+/// Scale, sums and bias of the rows of one group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finish<'a> {
+    scale: &'a [f32; LANES],
+    /// Sums of the weights.
+    pub(super) sums: &'a [i32; LANES],
+    bias: &'a [f32; LANES],
+}
+
+impl Finish<'_> {
+    /// Outputs from exact sums of products.
+    #[inline(always)]
+    pub(super) fn apply(self, dots: [i32; LANES], input_scale: f32) -> [f32; LANES] {
+        let mut out = *self.bias;
+        for ((out, dot), scale) in out.iter_mut().zip(dots).zip(self.scale) {
+            *out += to_f32(dot) * (scale * input_scale);
+        }
+        out
+    }
+}
+
+/// One [`Finish`] per group.
+#[inline(always)]
+pub(super) fn finishes(linear: &Linear) -> impl Iterator<Item = Finish<'_>> {
+    let scales = linear.scale.as_chunks::<LANES>().0;
+    let sums = linear.sums.as_chunks::<LANES>().0;
+    let biases = linear.bias.as_chunks::<LANES>().0;
+    let zipped = scales.iter().zip(sums).zip(biases);
+    zipped.map(|((scale, sums), bias)| Finish { scale, sums, bias })
+}
+
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "the last bits of a sum of products do not matter")]
+fn to_f32(x: i32) -> f32 {
+    x as f32
+}
+
+/// Adding this to a float of small magnitude rounds it to a whole number, kept in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+
+/// Rounds token vectors of `width` to bytes.
+#[inline(always)]
+pub(super) fn quantise(x: &[f32], width: usize, into: &mut Quantised) {
+    into.bytes.resize(x.len(), 0);
+    into.scale.clear();
+    for (x, bytes) in x.chunks_exact(width).zip(into.bytes.chunks_exact_mut(width)) {
+        let mut highest = [0.0_f32; LANES];
+        for lanes in x.as_chunks::<LANES>().0 {
+            for (highest, x) in highest.iter_mut().zip(lanes) {
+                let size = x.abs();
+                *highest = if size > *highest { size } else { *highest };
+            }
+        }
+        let highest = highest.iter().copied().fold(0.0, f32::max);
+        let inverse = if highest > 1e-30 { 127.0 / highest } else { 0.0 };
+        into.scale.push(highest / 127.0);
+        for (byte, x) in bytes.iter_mut().zip(x) {
+            let [low, ..] = (x * inverse + ROUNDER).to_bits().to_le_bytes();
+            *byte = low ^ 0x80;
+        }
+    }
+}
+
+/// `e^x` for `x` up to zero, relative error below 2e-7; what is below -87 counts as -87.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    let x = if x > -87.0 { x } else { -87.0 };
+    let shifted = x * std::f32::consts::LOG2_E + ROUNDER;
+    let whole = shifted - ROUNDER;
+    // ln 2 in two parts, so that the difference is exact to the last bit.
+    let rest = (x - whole * 0.693_359_4) + whole * 2.121_944_4e-4;
+    let mut series = 1.987_569_2e-4_f32;
+    for term in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
+        series = series * rest + term;
+    }
+    let series = series * rest * rest + rest + 1.0;
+    // The low bits of `shifted` hold the exponent.
+    let power = shifted.to_bits().wrapping_add(127).wrapping_shl(23);
+    series * f32::from_bits(power)
+}
+
+/// Gaussian error linear unit; the error function after Abramowitz and Stegun 7.1.26, error below 2e-7.
+#[inline(always)]
+pub(super) fn gelu(values: &mut [f32]) {
+    for x in values {
+        let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+        let t = 1.0 / (1.0 + 0.327_591_1 * z);
+        let mut series = 1.061_405_4_f32;
+        for term in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
+            series = series * t + term;
+        }
+        let erf = 1.0 - series * t * exp(-(z * z));
+        *x = 0.5 * *x * (1.0 + erf.copysign(*x));
+    }
+}
+
+/// Sum of the lanes in one fixed order.
+#[inline(always)]
+fn total(lanes: [f32; LANES]) -> f32 {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = lanes;
+    let left = ((a + i) + (b + j)) + ((c + k) + (d + l));
+    let right = ((e + m) + (f + n)) + ((g + o) + (h + p));
+    left + right
+}
+
+/// Layer norm of `x + y` for tokens as wide as the weights.
+#[inline(always)]
+pub(super) fn add_norm(x: &mut [f32], y: &[f32], norm: &Norm) {
+    let width = norm.weight.len();
+    let count: f32 = norm.weight.iter().map(|_| 1.0).sum();
+    for (x, y) in x.chunks_exact_mut(width).zip(y.chunks_exact(width)) {
+        let mut sums = [0.0; LANES];
+        for (x, y) in x.as_chunks_mut::<LANES>().0.iter_mut().zip(y.as_chunks::<LANES>().0) {
+            for ((x, y), sum) in x.iter_mut().zip(y).zip(&mut sums) {
+                *x += y;
+                *sum += *x;
+            }
+        }
+        let mean = total(sums) / count;
+        let mut squares = [0.0; LANES];
+        for x in x.as_chunks::<LANES>().0 {
+            for (x, square) in x.iter().zip(&mut squares) {
+                *square += (x - mean) * (x - mean);
+            }
+        }
+        let inverse = 1.0 / (total(squares) / count + norm.epsilon).sqrt();
+        for ((x, weight), bias) in x.iter_mut().zip(&norm.weight).zip(&norm.bias) {
+            *x = (*x - mean) * inverse * weight + bias;
+        }
+    }
+}
+
+/// Softmax attention, head by head, over the tokens of one text.
+#[inline(always)]
+pub(super) fn attention(a: &mut Attention<'_>) {
+    let padded = (a.qkv.len() / (3 * a.width)).next_multiple_of(LANES);
+    a.keys.clear();
+    a.keys.resize(a.head * padded, 0.0);
+    a.weights.resize(padded, 0.0);
+    let scale = 1.0 / (0..a.head).map(|_| 1.0_f32).sum::<f32>().sqrt();
+    for at in (0..a.width).step_by(a.head) {
+        for (t, token) in a.qkv.chunks_exact(3 * a.width).enumerate() {
+            let key = token.iter().skip(a.width + at);
+            for (row, x) in a.keys.chunks_exact_mut(padded).zip(key) {
+                if let Some(place) = row.get_mut(t) {
+                    *place = *x;
+                }
+            }
+        }
+        let tokens = a.qkv.chunks_exact(3 * a.width).zip(a.out.chunks_exact_mut(a.width));
+        for (token, out) in tokens {
+            let Some(query) = token.get(at..at + a.head) else { continue };
+            let Some(out) = out.get_mut(at..at + a.head) else { continue };
+            score(query, a.keys, padded, a.weights);
+            let n_tokens = a.qkv.len() / (3 * a.width);
+            let share = softmax(a.weights, n_tokens, scale);
+            let values = a.qkv.chunks_exact(3 * a.width).filter_map(|v| v.get(2 * a.width + at..));
+            mix(a.weights, values, share, out);
+        }
+    }
+}
+
+/// Products of a query with all keys, sixteen keys at a time.
+#[inline(always)]
+fn score(query: &[f32], keys: &[f32], padded: usize, scores: &mut [f32]) {
+    for (block, scores) in scores.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let mut sums = [0.0; LANES];
+        for (q, row) in query.iter().zip(keys.chunks_exact(padded)) {
+            let Some(keys) = row.as_chunks::<LANES>().0.get(block) else { continue };
+            for (sum, key) in sums.iter_mut().zip(keys) {
+                *sum += q * key;
+            }
+        }
+        *scores = sums;
+    }
+}
+
+/// Turns scores into weights, not yet divided by their sum; returns one over the sum. Places from
+/// `n_tokens` on belong to no token and get weight zero.
+#[inline(always)]
+fn softmax(scores: &mut [f32], n_tokens: usize, scale: f32) -> f32 {
+    if let Some(padding) = scores.get_mut(n_tokens..) {
+        padding.fill(f32::NEG_INFINITY);
+    }
+    let mut highest = [f32::NEG_INFINITY; LANES];
+    for lanes in scores.as_chunks::<LANES>().0 {
+        for (highest, x) in highest.iter_mut().zip(lanes) {
+            *highest = if *x > *highest { *x } else { *highest };
+        }
+    }
+    let highest = highest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sums = [0.0; LANES];
+    for lanes in scores.as_chunks_mut::<LANES>().0 {
+        for (x, sum) in lanes.iter_mut().zip(&mut sums) {
+            *x = exp((*x - highest) * scale);
+            *sum += *x;
+        }
+    }
+    if let Some(padding) = scores.get_mut(n_tokens..) {
+        padding.fill(0.0);
+    }
+    1.0 / total(sums)
+}
+
+/// Weighted sum of the values, times `share`.
+#[inline(always)]
+fn mix<'a>(weights: &[f32], values: impl Iterator<Item = &'a [f32]> + Clone, share: f32, out: &mut [f32]) {
+    for (block, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let mut sums = [0.0; LANES];
+        for (weight, value) in weights.iter().zip(values.clone()) {
+            let Some(value) = value.as_chunks::<LANES>().0.get(block) else { continue };
+            for (sum, x) in sums.iter_mut().zip(value) {
+                *sum += weight * x;
+            }
+        }
+        *out = sums.map(|sum| sum * share);
+    }
+}
