@@ -199,3 +199,6 @@ pub async fn authenticate(
 fn is_live(credential: &Credential, now: Timestamp) -> bool {
     credential.revoked_at.is_none() && credential.expires_at.is_none_or(|end| now < end)
 }
+
+#[cfg(test)]
+mod tests;
