@@ -2,11 +2,13 @@
 //! suite that every backend passes. The reference backend here is the obviously right one; it is slow and
 //! keeps everything in memory.
 
+pub mod analysis;
 pub mod change;
 mod error;
 pub mod evidence;
 mod ports;
 pub mod query;
+pub mod ranking;
 pub mod record;
 
 pub use error::Error;

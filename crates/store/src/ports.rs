@@ -49,6 +49,17 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> Fut<'a, Result<FlatCost, Error>>;
 
+    /// Until when the rules and facts in scope stay the same as long as nobody writes: the earliest
+    /// `valid_from` or `expires_at` of one of them after `now`. The default says that nothing is known.
+    fn prefix_holds_until<'a>(
+        &'a self,
+        pass: &'a Pass<'_, class::Read>,
+        now: Timestamp,
+    ) -> Fut<'a, Result<Timestamp, Error>> {
+        let _ = pass;
+        Box::pin(async move { Ok(now) })
+    }
+
     /// Makes a batch and its evidence durable together, or nothing. Returns after the durable commit.
     fn commit<'a>(&'a self, batch: Batch<'a>) -> Fut<'a, Result<Receipt, Error>>;
 

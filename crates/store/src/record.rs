@@ -4,7 +4,9 @@
 use merkwelt_domain::conversation::{Conversation, Turn};
 use merkwelt_domain::freshness::{Evidence, Standing, Validity};
 use merkwelt_domain::memory::Memory;
-use merkwelt_domain::{ContentEpoch, GrantEpoch, PackId, PrefixEpoch, ReadId, Timestamp};
+use merkwelt_domain::{
+    ContentEpoch, ConversationId, GrantEpoch, MemoryId, PackId, PrefixEpoch, ReadId, Timestamp,
+};
 
 /// A searchable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,26 @@ pub enum Record {
     Memory(Memory),
     /// A turn of a conversation.
     Turn(Turn),
+}
+
+/// Which record, whatever its kind. The order is arbitrary but total: memories before turns.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordId {
+    /// A memory.
+    Memory(MemoryId),
+    /// A turn by its conversation and number.
+    Turn(ConversationId, u32),
+}
+
+impl Record {
+    /// Which record it is.
+    #[must_use]
+    pub fn id(&self) -> RecordId {
+        match self {
+            Self::Memory(memory) => RecordId::Memory(memory.id.clone()),
+            Self::Turn(turn) => RecordId::Turn(turn.conversation.clone(), turn.number),
+        }
+    }
 }
 
 impl Evidence for Record {
