@@ -1,0 +1,24 @@
+//! One way in: authorise, and record a denial before answering it (L-28).
+
+use merkwelt_authz::{Action, Authorized, Refusal, Request, authorize};
+
+use crate::App;
+use crate::error::{Attempt, Error};
+
+impl App {
+    /// A capability for `A`, or the same answer as for something unknown. A denial is durable in the
+    /// ledger before the caller hears of it.
+    pub(crate) async fn allow<'r, A: Action>(
+        &self,
+        request: &'r Request,
+    ) -> Result<Authorized<'r, A>, Attempt> {
+        match authorize::<A>(&*self.backend, request).await {
+            Ok(authorized) => Ok(authorized),
+            Err(Refusal::Denied(denied)) => {
+                self.backend.record_denial(&denied, self.env.now()).await?;
+                Err(Error::NotFound.into())
+            }
+            Err(Refusal::Unavailable(_)) => Err(Error::Unavailable.into()),
+        }
+    }
+}

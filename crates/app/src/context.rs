@@ -1,0 +1,405 @@
+//! The main job: one call per turn returns a context pack within a token budget. Authorise → search →
+//! prefix → last turns → fit → record → release.
+
+use merkwelt_authz::{Pass, Request, action, class};
+use merkwelt_domain::budget::TokenBudget;
+use merkwelt_domain::conversation::{Retention, Turn};
+use merkwelt_domain::freshness::admit;
+use merkwelt_domain::memory::{Kind, Memory};
+use merkwelt_domain::routing::{StateChoice, StateRoute, route};
+use merkwelt_domain::{Content, ConversationId, Interval, PackId, ReadId, Timestamp};
+use merkwelt_ledger::read::ReadKind;
+use merkwelt_store::query::{Key, KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns};
+use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record, Scores};
+
+use crate::App;
+use crate::conversation::listed_turn;
+use crate::error::{Attempt, Error, until_settled};
+use crate::pack::fit::{Fitted, Line, Offer, Why, fit};
+use crate::pack::rebuild::compose;
+use crate::pack::render::Section;
+use crate::pack::view::{LeftOutView, PackItemView, PackView, RoutingView, SystemView, TokensView};
+use crate::recall::{admit_all, encode};
+use crate::record::{Delivered, Outgoing, Reading, RunContext};
+use crate::release::Released;
+use crate::view;
+
+/// A call for context, parsed.
+#[derive(Debug, Clone)]
+pub struct ContextRequest {
+    /// The present question.
+    pub question: Content,
+    /// The conversation it belongs to.
+    pub conversation: Option<ConversationId>,
+    /// The most tokens.
+    pub budget: TokenBudget,
+    /// The most of the last turns.
+    pub n_turns_max: u16,
+    /// How `project_state` is treated.
+    pub state: StateChoice,
+    /// Only states that hold during this interval.
+    pub interval: Option<Interval>,
+    /// The caller's own run.
+    pub run: RunContext,
+}
+
+/// What was found for one turn, before it is fitted.
+struct Findings {
+    memories: std::sync::Arc<Vec<Memory>>,
+    reused: bool,
+    recalled: Recalled,
+    last_turns: Vec<Turn>,
+    neighbours: Vec<Turn>,
+    flat: FlatCost,
+    route: StateRoute,
+}
+
+/// Without a match, this many of the newest live states are delivered all the same (R-007: recency).
+const RECENT_STATES: usize = 3;
+
+impl App {
+    /// Assembles the context of one turn.
+    ///
+    /// # Errors
+    /// [`Error::BudgetTooSmall`] if the rules alone exceed the budget; [`Error::NotFound`] for an unknown
+    /// or foreign conversation.
+    pub async fn context(&self, request: &Request, wanted: &ContextRequest) -> Result<Released, Error> {
+        until_settled!(self.try_context(request, wanted))
+    }
+
+    async fn try_context(&self, request: &Request, wanted: &ContextRequest) -> Result<Released, Attempt> {
+        let allowed = self.allow::<action::Assemble>(request).await?;
+        let now = self.env.now();
+        let findings = self.find(&allowed, wanted, now).await?;
+        let unmatched = unmatched(&findings);
+        let offer = self.offer(&findings, wanted, now);
+        let fitted = fit(wanted.budget.tokens(), offer, self.counter)
+            .map_err(|needed| Error::BudgetTooSmall { needed })?;
+        let (pack_id, read_id) = (PackId::random(&*self.env), ReadId::random(&*self.env));
+        let answer = self.answer(&allowed, wanted, &findings, &fitted, unmatched, (&pack_id, &read_id, now));
+        let body = encode(&answer)?;
+        let outgoing: Vec<Outgoing> = fitted.lines.iter().map(|line| line.out.clone()).collect();
+        let pack = Pack {
+            id: pack_id,
+            read_id: read_id.clone(),
+            at: now,
+            composition: compose(answer, &fitted, &body)?,
+            expires_at: now.plus_days(self.settings.evidence_days),
+        };
+        let reading = Reading {
+            id: read_id,
+            kind: ReadKind::Retrieval,
+            run: &wanted.run,
+            index: findings.recalled.index.clone(),
+            top_k: u32::try_from(top_k(wanted.budget).get()).unwrap_or(u32::MAX),
+            request: wanted.question.expose().as_bytes(),
+            tokens: fitted.tokens,
+            content_kept: "pack",
+        };
+        self.release(&allowed, reading, &outgoing, body, Some(pack)).await
+    }
+
+    async fn find(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        wanted: &ContextRequest,
+        now: Timestamp,
+    ) -> Result<Findings, Attempt> {
+        let kept = self.check_conversation(pass, wanted, now).await?;
+        let route = route(wanted.question.expose(), wanted.state);
+        let query = self.turn_query(wanted, kept.as_ref(), route, now);
+        let recalled = self.backend.recall(pass, &query).await?;
+        let (memories, reused) = self.prefix(pass, recalled.epochs, now).await?;
+        let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
+        let neighbours = self.neighbours(pass, &recalled, now).await?;
+        let mut flat = self.backend.flat_cost(pass, kept.as_ref(), now).await?;
+        if kept.is_none() {
+            flat.items += last_turns.len() as u64;
+            flat.tokens += last_turns.iter().map(|turn| u64::from(turn.tokens)).sum::<u64>();
+        }
+        Ok(Findings { memories, reused, recalled, last_turns, neighbours, flat, route })
+    }
+
+    /// The named conversation, if its turns are kept; an error if it is not the subject's.
+    async fn check_conversation(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        wanted: &ContextRequest,
+        now: Timestamp,
+    ) -> Result<Option<ConversationId>, Attempt> {
+        let Some(id) = &wanted.conversation else { return Ok(None) };
+        let (conversation, _) = self.conversation_of(pass, id, now).await?;
+        Ok(matches!(conversation.retention, Retention::KeptDays(_)).then(|| id.clone()))
+    }
+
+    /// Two stages: kinds and time are part of the query; a conceptual question has no
+    /// `project_state` in it at all. Turns come from the named conversation only.
+    fn turn_query(
+        &self,
+        wanted: &ContextRequest,
+        kept: Option<&ConversationId>,
+        route: StateRoute,
+        now: Timestamp,
+    ) -> RecallQuery {
+        let state = route.looks().then_some(Kind::ProjectState);
+        RecallQuery {
+            question: wanted.question.clone(),
+            vector: self.question_vector(&wanted.question),
+            k: top_k(wanted.budget),
+            kinds: KindSet::of([Kind::UserFact, Kind::Reference].into_iter().chain(state)),
+            turns: kept.map_or(Turns::None, |id| Turns::Of(id.clone())),
+            conversation: None,
+            metadata: Vec::new(),
+            interval: wanted.interval,
+            now,
+        }
+    }
+
+    async fn last_turns(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        wanted: &ContextRequest,
+        kept: Option<&ConversationId>,
+        now: Timestamp,
+    ) -> Result<Vec<Turn>, Attempt> {
+        let Some(id) = &wanted.conversation else { return Ok(Vec::new()) };
+        let Ok(limit) = PageSize::new(wanted.n_turns_max.min(PageSize::MAX)) else { return Ok(Vec::new()) };
+        if kept.is_none() {
+            let mut turns = self.sitting(pass.scope().tenant(), id, now);
+            turns.reverse();
+            turns.truncate(limit.get());
+            return Ok(turns);
+        }
+        let listing = Listing::TurnsBackwards(id.clone());
+        let query = ScanQuery { listing, after: None, limit, interval: None, now };
+        let page = self.backend.scan(pass, &query).await?;
+        Ok(page.records.into_iter().filter_map(listed_turn).collect())
+    }
+
+    /// The turns before and after each recalled turn.
+    async fn neighbours(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        recalled: &Recalled,
+        now: Timestamp,
+    ) -> Result<Vec<Turn>, Attempt> {
+        let keys: Vec<Key> = recalled
+            .candidates
+            .iter()
+            .filter(|c| c.scores.total > 0.0)
+            .filter_map(|c| match &c.record {
+                Record::Turn(turn) => Some(turn),
+                Record::Memory(_) => None,
+            })
+            .flat_map(|turn| [turn.number.checked_sub(1), turn.number.checked_add(1)].map(|n| (turn, n)))
+            .filter_map(|(turn, n)| n.filter(|n| *n > 0).map(|n| Key::Turn(turn.conversation.clone(), n)))
+            .collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.backend.fetch(pass, &keys, now).await?;
+        let turn = |found| match found {
+            Some(Found::Turn(turn)) => Some(turn),
+            Some(Found::Memory(_) | Found::Conversation(..) | Found::Pack(_)) | None => None,
+        };
+        Ok(found.into_iter().filter_map(turn).collect())
+    }
+
+    fn offer(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Offer {
+        let current = |record: Record, interval| admit(record, now, interval).ok().map(Delivered::Current);
+        let line = |section, why, record, scores| Line::new(section, why, record, scores, self.counter);
+        let of_kind = |kind: Kind| findings.memories.iter().filter(move |m| m.statement.kind() == kind);
+        let prefix = |kind, section, why| {
+            let admitted = of_kind(kind).filter_map(|m| current(Record::Memory(m.clone()), None));
+            let mut lines: Vec<Line> = admitted.map(|record| line(section, why, record, None)).collect();
+            lines.sort_by(newest_first);
+            lines
+        };
+        let mut rules = prefix(Kind::Feedback, Section::Rules, Why::Rule);
+        rules.reverse();
+        let last_turns = findings.last_turns.iter().filter_map(|turn| {
+            let record = current(Record::Turn(turn.clone()), None)?;
+            Some(line(Section::Conversation, Why::LastTurn, record, None))
+        });
+        Offer {
+            rules,
+            facts: prefix(Kind::UserFact, Section::Facts, Why::Fact),
+            last_turns: last_turns.collect(),
+            ranked: self.ranked(findings, wanted, now),
+        }
+    }
+
+    fn ranked(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Vec<Vec<Line>> {
+        let mut recent_states = 0;
+        let mut groups = Vec::new();
+        for (fresh, scores) in admit_all(findings.recalled.candidates.clone(), now, wanted.interval) {
+            let section = section_of(fresh.get());
+            let why = if scores.total > 0.0 {
+                Why::Ranked
+            } else if section == Section::ProjectState && recent_states < RECENT_STATES {
+                recent_states += 1;
+                Why::Recent
+            } else {
+                continue;
+            };
+            let neighbours = self.neighbour_lines(findings, fresh.get(), now);
+            let hit = Line::new(section, why, Delivered::Current(fresh), Some(scores), self.counter);
+            // First the hit, then its neighbours: where there is no room for both, the hit alone goes in.
+            groups.push(vec![hit]);
+            groups.extend(neighbours.into_iter().map(|line| vec![line]));
+        }
+        groups
+    }
+
+    fn neighbour_lines(&self, findings: &Findings, hit: &Record, now: Timestamp) -> Vec<Line> {
+        let Record::Turn(hit) = hit else { return Vec::new() };
+        let beside =
+            |turn: &&Turn| turn.conversation == hit.conversation && turn.number.abs_diff(hit.number) == 1;
+        let line = |turn: &Turn| {
+            let fresh = admit(Record::Turn(turn.clone()), now, None).ok()?;
+            let record = Delivered::Current(fresh);
+            Some(Line::new(Section::EarlierTurns, Why::Neighbour, record, None, self.counter))
+        };
+        findings.neighbours.iter().filter(beside).filter_map(line).collect()
+    }
+
+    fn answer(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        wanted: &ContextRequest,
+        findings: &Findings,
+        fitted: &Fitted,
+        unmatched: Vec<LeftOutView>,
+        (pack_id, read_id, now): (&PackId, &ReadId, Timestamp),
+    ) -> PackView {
+        let saved = findings.flat.tokens.saturating_sub(u64::from(fitted.tokens));
+        let tokens = TokensView {
+            total: fitted.tokens,
+            rules: self.counter.count(&fitted.rules),
+            facts: self.counter.count(&fitted.facts),
+            turn: self.counter.count(&fitted.turn),
+            flat: findings.flat.tokens,
+            saved,
+            saved_percent: percent(saved, findings.flat.tokens),
+        };
+        PackView {
+            pack_id: pack_id.to_string(),
+            read_id: read_id.to_string(),
+            as_of: now.to_string(),
+            retrieval: findings.recalled.ranking.name().to_owned(),
+            budget: wanted.budget.tokens(),
+            tokenizer: self.counter.id().to_owned(),
+            scope: view::scope(pass.scope()),
+            system: SystemView {
+                etag: etag(&fitted.rules, &fitted.facts),
+                reused: findings.reused,
+                rules: fitted.rules.clone(),
+                facts: fitted.facts.clone(),
+            },
+            turn: fitted.turn.clone(),
+            tokens,
+            routing: RoutingView {
+                project_state: route_name(findings.route).to_owned(),
+                reason: findings.route.reason().to_owned(),
+            },
+            items: fitted.lines.iter().map(|line| pack_item(line, pass)).collect(),
+            left_out: left_out(fitted).into_iter().chain(unmatched).collect(),
+        }
+    }
+}
+
+fn top_k(budget: TokenBudget) -> TopK {
+    let k = u16::try_from(budget.tokens() / 40).unwrap_or(TopK::MAX).clamp(10, TopK::MAX);
+    TopK::new(k).unwrap_or_default()
+}
+
+fn section_of(record: &Record) -> Section {
+    match record {
+        Record::Turn(_) => Section::EarlierTurns,
+        Record::Memory(memory) => match memory.statement.kind() {
+            Kind::UserFact => Section::RelatedFacts,
+            Kind::ProjectState => Section::ProjectState,
+            Kind::Reference => Section::References,
+            Kind::Feedback => Section::Rules,
+        },
+    }
+}
+
+fn newest_first(a: &Line, b: &Line) -> std::cmp::Ordering {
+    let at = |line: &Line| match line.out.record.record() {
+        Record::Memory(memory) => (memory.written_at, memory.id.to_string()),
+        Record::Turn(turn) => (turn.at, turn.conversation.to_string()),
+    };
+    at(b).cmp(&at(a))
+}
+
+fn pack_item(line: &Line, pass: &Pass<'_, class::Read>) -> PackItemView {
+    let scope = pass.scope();
+    let item = view::item(line.out.record.record(), line.scores.as_ref(), scope);
+    PackItemView {
+        section: line.section.name().to_owned(),
+        id: item.id,
+        revision: item.revision,
+        layer: item.layer,
+        kind: item.kind,
+        why: line.why.name().to_owned(),
+        owner: item.owner,
+        origin: item.origin,
+        valid_from: item.valid_from,
+        expires_at: item.expires_at,
+        no_expiry_reason: item.no_expiry_reason,
+        score: item.score,
+        tokens: line.tokens,
+    }
+}
+
+fn left_out(fitted: &Fitted) -> Vec<LeftOutView> {
+    let mut sections: Vec<Section> = fitted.left_out.iter().map(|line| line.section).collect();
+    sections.sort_unstable();
+    sections.dedup();
+    let count = |section| fitted.left_out.iter().filter(|line| line.section == section).count();
+    sections.into_iter().map(|s| left_out_view(s, "budget", count(s))).collect()
+}
+
+/// What the search considered and found no match for.
+fn unmatched(findings: &Findings) -> Vec<LeftOutView> {
+    let is_unmatched = |scores: &Scores| scores.total <= 0.0;
+    let mut counts = std::collections::BTreeMap::new();
+    for candidate in &findings.recalled.candidates {
+        if is_unmatched(&candidate.scores) && section_of(&candidate.record) != Section::ProjectState {
+            *counts.entry(section_of(&candidate.record)).or_insert(0usize) += 1;
+        }
+    }
+    counts.into_iter().map(|(section, n)| left_out_view(section, "no_match", n)).collect()
+}
+
+fn left_out_view(section: Section, reason: &str, n: usize) -> LeftOutView {
+    LeftOutView {
+        section: section.name().to_owned(),
+        reason: reason.to_owned(),
+        count: u32::try_from(n).unwrap_or(u32::MAX),
+    }
+}
+
+fn route_name(route: StateRoute) -> &'static str {
+    match route {
+        StateRoute::NeededByQuestion => "needed_by_question",
+        StateRoute::IncludedByCaller => "included_by_caller",
+        StateRoute::SkippedConceptual => "skipped_conceptual",
+        StateRoute::ExcludedByCaller => "excluded_by_caller",
+    }
+}
+
+fn percent(part: u64, whole: u64) -> u32 {
+    let percent = part.saturating_mul(100).checked_div(whole).unwrap_or(0);
+    u32::try_from(percent).unwrap_or(100)
+}
+
+fn etag(rules: &str, facts: &str) -> String {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    context.update(rules.as_bytes());
+    context.update(&[0]);
+    context.update(facts.as_bytes());
+    let digest = context.finish();
+    digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+}

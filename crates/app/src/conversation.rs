@@ -1,0 +1,292 @@
+//! Conversations: open, append, read, list, delete. A conversation is recorded with its owner before its
+//! first turn; its turns stay in memory unless the caller asked to keep them.
+
+use merkwelt_authz::{Request, action};
+use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
+use merkwelt_domain::freshness::admit;
+use merkwelt_domain::{Content, ConversationId, ReadId, TenantId, Timestamp};
+use merkwelt_ledger::read::ReadKind;
+use merkwelt_store::change::{NewTurn, Outcome, Receipt, Write};
+use merkwelt_store::query::{Cursor, Key, Listing, PageSize, ScanQuery};
+use merkwelt_store::record::{Found, Listed, Record};
+
+use crate::App;
+use crate::error::{Attempt, Error, until_settled};
+use crate::memory::records;
+use crate::recall::encode;
+use crate::record::{Delivered, Outgoing, Reading, RunContext};
+use crate::release::Released;
+use crate::remember::IdempotentRequest;
+use crate::view::{self, ConversationsView, TurnsView};
+
+/// A turn, parsed.
+#[derive(Debug, Clone)]
+pub struct TurnRequest {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// Who spoke.
+    pub speaker: Speaker,
+    /// What was said.
+    pub text: Content,
+}
+
+/// What became of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// Its number.
+    pub number: u32,
+    /// The receipt, if the turn is kept; a turn of the session layer leaves no trace on disk.
+    pub receipt: Option<Receipt>,
+}
+
+/// One page of something, parsed.
+#[derive(Debug, Clone, Default)]
+pub struct PageRequest {
+    /// Where the last page ended.
+    pub after: Option<Cursor>,
+    /// How many.
+    pub limit: PageSize,
+    /// The caller's own run.
+    pub run: RunContext,
+}
+
+impl App {
+    /// Records a conversation of the subject.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn open_conversation(
+        &self,
+        request: &Request,
+        retention: Retention,
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Receipt, Error> {
+        until_settled!(async {
+            let allowed = self.allow::<action::OpenConversation>(request).await?;
+            let owner = allowed.scope().subject().ok_or(Error::NotFound)?.clone();
+            let now = self.env.now();
+            let id = ConversationId::random(&*self.env);
+            let conversation = Conversation { id, owner, retention, opened_at: now };
+            self.write(&allowed, vec![Write::Open(conversation)], idempotent, now).await
+        })
+    }
+
+    /// Appends a turn: to disk if the conversation is kept, else to the present sitting.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown or foreign conversation.
+    pub async fn append_turn(
+        &self,
+        request: &Request,
+        turn: &TurnRequest,
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Appended, Error> {
+        until_settled!(self.try_append(request, turn, idempotent))
+    }
+
+    async fn try_append(
+        &self,
+        request: &Request,
+        turn: &TurnRequest,
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Appended, Attempt> {
+        let allowed = self.allow::<action::AppendTurn>(request).await?;
+        let reader = self.allow::<action::ReadConversation>(request).await?;
+        let now = self.env.now();
+        let (conversation, _) = self.conversation_of(&reader, &turn.conversation, now).await?;
+        match conversation.retention {
+            Retention::Session => {
+                let end =
+                    Timestamp::from_millis(now.millis().saturating_add(self.settings.session.idle_ms_max));
+                let key = (reader.scope().tenant().clone(), turn.conversation.clone());
+                let number = self.sessions.append(key, self.turn(turn, now, end), now);
+                Ok(Appended { number, receipt: None })
+            }
+            Retention::KeptDays(days) => {
+                let new = NewTurn {
+                    turn: self.turn(turn, now, now.plus_days(days)),
+                    vector: self.passage_vector(&turn.text),
+                    opening: self.opening_key(),
+                };
+                let receipt = self.write(&allowed, vec![Write::Append(new)], idempotent, now).await?;
+                Ok(Appended { number: appended_number(&receipt)?, receipt: Some(receipt) })
+            }
+        }
+    }
+
+    fn turn(&self, request: &TurnRequest, at: Timestamp, expires_at: Timestamp) -> Turn {
+        Turn {
+            conversation: request.conversation.clone(),
+            number: 0,
+            speaker: request.speaker,
+            text: request.text.clone(),
+            at,
+            tokens: self.counter.count(request.text.expose()),
+            expires_at,
+        }
+    }
+
+    /// A conversation of the scope's subject and the number of its kept turns.
+    pub(crate) async fn conversation_of(
+        &self,
+        pass: &merkwelt_authz::Pass<'_, merkwelt_authz::class::Read>,
+        id: &ConversationId,
+        now: Timestamp,
+    ) -> Result<(Conversation, u32), Attempt> {
+        let found = self.backend.fetch(pass, &[Key::Conversation(id.clone())], now).await?.pop().flatten();
+        match found {
+            Some(Found::Conversation(conversation, n_turns)) => Ok((conversation, n_turns)),
+            Some(Found::Memory(_) | Found::Turn(_) | Found::Pack(_)) | None => Err(Error::NotFound.into()),
+        }
+    }
+
+    /// Reads a conversation with a page of its turns, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown or foreign conversation.
+    pub async fn read_conversation(
+        &self,
+        request: &Request,
+        id: &ConversationId,
+        page: &PageRequest,
+    ) -> Result<Released, Error> {
+        until_settled!(async {
+            let allowed = self.allow::<action::ReadConversation>(request).await?;
+            let now = self.env.now();
+            let (conversation, n_kept) = self.conversation_of(&allowed, id, now).await?;
+            let (turns, next) = match conversation.retention {
+                Retention::Session => (self.sitting(allowed.scope().tenant(), id, now), None),
+                Retention::KeptDays(_) => {
+                    let query = ScanQuery {
+                        listing: Listing::Turns(id.clone()),
+                        after: page.after.clone(),
+                        limit: page.limit,
+                        interval: None,
+                        now,
+                    };
+                    let found = self.backend.scan(&allowed, &query).await?;
+                    (found.records.into_iter().filter_map(listed_turn).collect(), found.next)
+                }
+            };
+            let n_turns = n_kept.max(u32::try_from(turns.len()).unwrap_or(u32::MAX));
+            let read_id = ReadId::random(&*self.env);
+            let fresh: Vec<_> =
+                turns.into_iter().filter_map(|t| admit(Record::Turn(t), now, None).ok()).collect();
+            let answer = TurnsView {
+                read_id: read_id.to_string(),
+                as_of: now.to_string(),
+                conversation: view::conversation(&conversation, n_turns),
+                turns: fresh.iter().filter_map(|f| turn_view(f.get())).collect(),
+                next: next.map(|cursor| cursor.as_str().to_owned()),
+            };
+            let outgoing: Vec<_> =
+                fresh.into_iter().map(|f| Outgoing { record: Delivered::Current(f), score: None }).collect();
+            let reading = reading(read_id, &page.run, id.as_str().as_bytes(), &outgoing);
+            self.release(&allowed, reading, &outgoing, encode(&answer)?, None).await
+        })
+    }
+
+    /// Lists the subject's conversations, newest first.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list_conversations(&self, request: &Request, page: &PageRequest) -> Result<Released, Error> {
+        until_settled!(async {
+            let allowed = self.allow::<action::ReadConversation>(request).await?;
+            let now = self.env.now();
+            let query = ScanQuery {
+                listing: Listing::Conversations,
+                after: page.after.clone(),
+                limit: page.limit,
+                interval: None,
+                now,
+            };
+            let found = self.backend.scan(&allowed, &query).await?;
+            let read_id = ReadId::random(&*self.env);
+            let one = |listed: &Listed| match listed {
+                Listed::Conversation(conversation, n_turns) => {
+                    Some(view::conversation(conversation, *n_turns))
+                }
+                Listed::Memory(_) | Listed::Turn(_) => None,
+            };
+            let answer = ConversationsView {
+                read_id: read_id.to_string(),
+                as_of: now.to_string(),
+                conversations: found.records.iter().filter_map(one).collect(),
+                next: found.next.as_ref().map(|cursor| cursor.as_str().to_owned()),
+            };
+            let reading = reading(read_id, &page.run, b"conversations", &[]);
+            self.release(&allowed, reading, &[], encode(&answer)?, None).await
+        })
+    }
+
+    /// Deletes a conversation, its turns and the memories that came from it, and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown or foreign conversation.
+    pub async fn delete_conversation(
+        &self,
+        request: &Request,
+        id: &ConversationId,
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Receipt, Error> {
+        until_settled!(async {
+            let allowed = self.allow::<action::DeleteConversation>(request).await?;
+            let now = self.env.now();
+            let write = Write::DeleteConversation { id: id.clone(), at: now };
+            let receipt = self.write(&allowed, vec![write], idempotent, now).await?;
+            self.sessions.forget(&(allowed.scope().tenant().clone(), id.clone()));
+            Ok(receipt)
+        })
+    }
+
+    /// Turns of the present sitting. The caller has just shown that the conversation is the subject's.
+    pub(crate) fn sitting(&self, tenant: &TenantId, id: &ConversationId, now: Timestamp) -> Vec<Turn> {
+        self.sessions.turns(&(tenant.clone(), id.clone()), now)
+    }
+}
+
+fn reading<'a>(id: ReadId, run: &'a RunContext, request: &'a [u8], outgoing: &[Outgoing]) -> Reading<'a> {
+    Reading {
+        id,
+        kind: ReadKind::Memory,
+        run,
+        index: records(),
+        top_k: 0,
+        request,
+        tokens: outgoing
+            .iter()
+            .map(|o| crate::recall::tokens(o.record.record()))
+            .fold(0, u32::saturating_add),
+        content_kept: "source",
+    }
+}
+
+pub(crate) fn listed_turn(listed: Listed) -> Option<Turn> {
+    match listed {
+        Listed::Turn(turn) => Some(turn),
+        Listed::Memory(_) | Listed::Conversation(..) => None,
+    }
+}
+
+fn turn_view(record: &Record) -> Option<view::TurnView> {
+    match record {
+        Record::Turn(turn) => Some(view::turn(turn)),
+        Record::Memory(_) => None,
+    }
+}
+
+fn appended_number(receipt: &Receipt) -> Result<u32, Attempt> {
+    match receipt.outcomes.first() {
+        Some(Outcome::Appended { number, .. }) => Ok(*number),
+        Some(
+            Outcome::Created { .. }
+            | Outcome::Superseded { .. }
+            | Outcome::Merged { .. }
+            | Outcome::Retracted { .. }
+            | Outcome::Opened { .. }
+            | Outcome::ConversationDeleted { .. },
+        )
+        | None => Err(Error::Unavailable.into()),
+    }
+}

@@ -1,0 +1,117 @@
+//! What a use case can refuse. Variants exist only where a face answers differently; denied, foreign and
+//! unknown are one variant, because nobody may tell them apart.
+
+/// What stands in the way of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// Another revision is current than the one the caller named.
+    Revision,
+    /// The idempotency key was used with another request.
+    Idempotency,
+    /// A thing of that name exists.
+    Exists,
+}
+
+/// A refusal. Texts hold no content, name or id (I-12).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Unknown, of somebody else, or not allowed.
+    #[error("not found")]
+    NotFound,
+    /// A field of the request is not acceptable.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The field as the native API names it.
+        field: &'static str,
+        /// Why, in words of this program only.
+        reason: String,
+    },
+    /// The change does not fit the present state.
+    #[error("conflict with the present state")]
+    Conflict(Conflict),
+    /// The rules alone need more than the budget. Rules are never dropped, and the budget is never
+    /// exceeded, so there is nothing to deliver.
+    #[error("the rules in scope need {needed} tokens, more than the budget")]
+    BudgetTooSmall {
+        /// Tokens the rules need.
+        needed: u32,
+    },
+    /// It was delivered once, but part of its content is no longer kept.
+    #[error("content is no longer kept")]
+    NotRetained,
+    /// Permissions or content kept changing; a later attempt may pass.
+    #[error("the state changed repeatedly during the request")]
+    Busy,
+    /// Storage cannot work now. Nothing was lost and nothing was served.
+    #[error("storage is unavailable")]
+    Unavailable,
+    /// The caller is erased or being erased; nothing of it is written.
+    #[error("the subject is being erased")]
+    Erasing,
+}
+
+impl Error {
+    /// A refusal of one field for a reason that this program words.
+    pub(crate) fn invalid(field: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Invalid { field, reason: reason.to_string() }
+    }
+}
+
+/// A refusal of a store, or the wish to try again because something moved.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// Final.
+    Failed(Error),
+    /// Grants or content moved during the request: authorise and read again (I-2).
+    Moved,
+}
+
+impl From<Error> for Attempt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<merkwelt_store::Error> for Attempt {
+    fn from(error: merkwelt_store::Error) -> Self {
+        use merkwelt_store::Error as Store;
+        Self::Failed(match error {
+            Store::GrantsMoved | Store::ContentMoved => return Self::Moved,
+            Store::NotFound => Error::NotFound,
+            Store::RevisionConflict => Error::Conflict(Conflict::Revision),
+            Store::IdempotencyConflict => Error::Conflict(Conflict::Idempotency),
+            Store::Exists => Error::Conflict(Conflict::Exists),
+            Store::NotKept => Error::invalid("conversation", "its turns are not kept"),
+            Store::Erasing => Error::Erasing,
+            Store::Cursor => Error::invalid("cursor", "does not belong to this listing"),
+            Store::NotRetained => Error::NotRetained,
+            Store::ModelMismatch | Store::Damaged | Store::Unavailable => Error::Unavailable,
+        })
+    }
+}
+
+/// How often a request is tried when grants or content move under it.
+const ATTEMPTS: u32 = 4;
+
+/// Runs `attempt` again while grants or content move under it. A macro, because the future of each
+/// attempt borrows what the attempt made.
+macro_rules! until_settled {
+    ($attempt:expr) => {{
+        let mut left = $crate::error::attempts();
+        loop {
+            match $attempt.await {
+                Ok(value) => break Ok(value),
+                Err($crate::error::Attempt::Failed(error)) => break Err(error),
+                Err($crate::error::Attempt::Moved) if left > 1 => left -= 1,
+                Err($crate::error::Attempt::Moved) => break Err($crate::error::Error::Busy),
+            }
+        }
+    }};
+}
+
+pub(crate) use until_settled;
+
+/// See [`until_settled`].
+pub(crate) fn attempts() -> u32 {
+    ATTEMPTS
+}

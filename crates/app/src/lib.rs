@@ -1,0 +1,93 @@
+//! The use cases. Each authorises, does one thing through the ports, records it, and hands out a
+//! [`Released`] answer or a receipt; the faces only parse, call one of these, and map the result. There
+//! is no other way from a store to the outside (I-4).
+
+mod access;
+mod admin;
+mod context;
+mod conversation;
+mod error;
+mod evidence;
+mod memory;
+mod pack;
+mod recall;
+mod record;
+mod release;
+mod remember;
+mod session;
+mod settings;
+pub mod view;
+
+use std::sync::Arc;
+
+use merkwelt_domain::Env;
+use merkwelt_inference::{Embedder, TokenCounter};
+use merkwelt_store::Backend;
+
+pub use admin::{GroupRequest, KeyRequest, TenantRequest};
+pub use context::ContextRequest;
+pub use conversation::{Appended, PageRequest, TurnRequest};
+pub use error::{Conflict, Error};
+pub use evidence::LedgerHead;
+pub use memory::ListRequest;
+pub use pack::view::{LeftOutView, PackItemView, PackView, RoutingView, SystemView, TokensView};
+pub use recall::RecallRequest;
+pub use record::RunContext;
+pub use release::Released;
+pub use remember::{CorrectRequest, IdempotentRequest, StatementRequest};
+pub use settings::{Boundary, SessionLimits, Settings};
+
+/// The application: the ports it was wired with and its settings. Cheap to share behind an `Arc`.
+pub struct App {
+    backend: Arc<dyn Backend>,
+    env: Arc<dyn Env>,
+    embedder: Option<Arc<dyn Embedder>>,
+    counter: &'static dyn TokenCounter,
+    settings: Settings,
+    sessions: session::Sessions,
+    prefixes: pack::Prefixes,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl App {
+    /// Wires the application.
+    #[must_use]
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        env: Arc<dyn Env>,
+        embedder: Option<Arc<dyn Embedder>>,
+        counter: &'static dyn TokenCounter,
+        settings: Settings,
+    ) -> Self {
+        let sessions = session::Sessions::new(settings.session);
+        Self { backend, env, embedder, counter, settings, sessions, prefixes: pack::Prefixes::default() }
+    }
+
+    /// Proves the holder of a presented key.
+    ///
+    /// # Errors
+    /// [`merkwelt_authz::Unauthenticated`] for every reason alike.
+    pub async fn authenticate(
+        &self,
+        presented: &merkwelt_authz::ApiKey,
+    ) -> Result<merkwelt_authz::Caller, merkwelt_authz::Unauthenticated> {
+        merkwelt_authz::authenticate(&*self.backend, presented, self.env.now()).await
+    }
+
+    /// How searches are ranked now: `lexical` until an embedding model is installed.
+    #[must_use]
+    pub fn retrieval(&self) -> &'static str {
+        if self.embedder.is_some() { "hybrid" } else { "lexical" }
+    }
+
+    /// The settings it runs with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}

@@ -1,0 +1,213 @@
+//! Choosing what goes into the budget. Rules always go in; facts and the last turns have a share; the rest
+//! is filled best first. The budget is kept exactly: the finished text is counted, and lines go out again
+//! until it fits.
+
+use merkwelt_inference::TokenCounter;
+use merkwelt_store::record::Scores;
+
+use super::render::{Section, block};
+use crate::record::{Delivered, Outgoing};
+
+/// Why a line is in. Closed words of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// All rules in scope are delivered.
+    Rule,
+    /// The newest facts form the stable prefix.
+    Fact,
+    /// It matches the question.
+    Ranked,
+    /// It is the newest live state; nothing matched better.
+    Recent,
+    /// It stands next to a turn that matches.
+    Neighbour,
+    /// It is one of the last turns.
+    LastTurn,
+}
+
+impl Why {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Fact => "fact",
+            Self::Ranked => "ranked",
+            Self::Recent => "recent",
+            Self::Neighbour => "neighbour",
+            Self::LastTurn => "last_turn",
+        }
+    }
+}
+
+/// A line that may go in.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) section: Section,
+    pub(crate) why: Why,
+    pub(crate) out: Outgoing,
+    pub(crate) scores: Option<Scores>,
+    pub(crate) text: String,
+    pub(crate) tokens: u32,
+}
+
+impl Line {
+    pub(crate) fn new(
+        section: Section,
+        why: Why,
+        record: Delivered,
+        scores: Option<Scores>,
+        counter: &dyn TokenCounter,
+    ) -> Self {
+        let text = super::render::line(section, record.record());
+        let tokens = counter.count(&text);
+        let out = Outgoing { record, score: scores.map(|s| s.total) };
+        Self { section, why, out, scores, text, tokens }
+    }
+}
+
+/// What may go in, by right of entry.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    /// All of them go in.
+    pub(crate) rules: Vec<Line>,
+    /// Newest first.
+    pub(crate) facts: Vec<Line>,
+    /// Newest first.
+    pub(crate) last_turns: Vec<Line>,
+    /// Groups that go in together or not at all, best first.
+    pub(crate) ranked: Vec<Vec<Line>>,
+}
+
+/// What went in, in the order of the text, and what did not for want of room.
+#[derive(Debug, Default)]
+pub(crate) struct Fitted {
+    pub(crate) lines: Vec<Line>,
+    pub(crate) left_out: Vec<Line>,
+    pub(crate) rules: String,
+    pub(crate) facts: String,
+    pub(crate) turn: String,
+    pub(crate) tokens: u32,
+}
+
+/// Marks and headings of a block cost about this much.
+const FRAME: u32 = 24;
+/// Tenths of what the rules leave that facts may use. It depends on budget and rules only, so that the
+/// prefix stays the same from turn to turn.
+const FACTS_TENTHS: u32 = 4;
+/// Tenths of what the rules leave that the last turns may use at first.
+const TURNS_TENTHS: u32 = 3;
+
+/// Fits an offer into `budget` tokens.
+///
+/// # Errors
+/// The tokens that the rules alone need, if that is more than the budget.
+pub(crate) fn fit(budget: u32, offer: Offer, counter: &dyn TokenCounter) -> Result<Fitted, u32> {
+    let rules = block([(Section::Rules, texts(&offer.rules, Section::Rules))]);
+    let rules_tokens = counter.count(&rules);
+    let Some(rest) = budget.checked_sub(rules_tokens) else { return Err(rules_tokens) };
+
+    let facts_share = (rest.saturating_mul(FACTS_TENTHS) / 10).saturating_sub(FRAME);
+    let (facts, mut left_out) = take_while_room(offer.facts, facts_share);
+    let facts_cost = facts.iter().map(|l| l.tokens).sum::<u32>() + if facts.is_empty() { 0 } else { FRAME };
+
+    let mut room = rest.saturating_sub(facts_cost).saturating_sub(2 * FRAME);
+    let turns_share = (rest.saturating_mul(TURNS_TENTHS) / 10).min(room);
+    let (turns, older_turns) = take_while_room(offer.last_turns, turns_share);
+    room = room.saturating_sub(turns.iter().map(|l| l.tokens).sum());
+    let mut chosen = turns;
+
+    for group in offer.ranked {
+        let group: Vec<_> = group.into_iter().filter(|line| !contains(&chosen, line)).collect();
+        let cost = group.iter().map(|l| l.tokens).sum::<u32>();
+        if cost <= room {
+            room -= cost;
+            chosen.extend(group);
+        } else {
+            left_out.extend(group);
+        }
+    }
+    let (more_turns, dropped_turns) = take_while_room(older_turns, room);
+    chosen.extend(more_turns.into_iter().filter(|line| !is_delivered(&left_out, line)));
+    left_out.extend(dropped_turns);
+    Ok(settle(budget, offer.rules, facts, chosen, left_out, counter))
+}
+
+/// Writes the text, counts it, and takes lines out until it fits: the turn's own lines from the least
+/// wanted on, then the oldest facts.
+fn settle(
+    budget: u32,
+    rules: Vec<Line>,
+    mut facts: Vec<Line>,
+    mut chosen: Vec<Line>,
+    mut left_out: Vec<Line>,
+    counter: &dyn TokenCounter,
+) -> Fitted {
+    loop {
+        let rules_text = block([(Section::Rules, texts(&rules, Section::Rules))]);
+        let ordered_facts = in_order(&facts);
+        let facts_text = block([(Section::Facts, ordered_facts.iter().map(|l| l.text.as_str()).collect())]);
+        let ordered = in_order(&chosen);
+        let turn_text = block(Section::TURN.map(|s| (s, texts(&ordered, s))));
+        let tokens = [&rules_text, &facts_text, &turn_text].iter().map(|t| counter.count(t)).sum();
+        if tokens <= budget {
+            let lines = rules.into_iter().chain(ordered_facts).chain(ordered).collect();
+            return Fitted { lines, left_out, rules: rules_text, facts: facts_text, turn: turn_text, tokens };
+        }
+        match chosen.pop().or_else(|| facts.pop()) {
+            Some(line) => left_out.push(line),
+            // Only the rules are left, and they fit: they were counted before.
+            None => return Fitted { lines: rules, left_out, rules: rules_text, tokens, ..Fitted::default() },
+        }
+    }
+}
+
+fn take_while_room(lines: Vec<Line>, room: u32) -> (Vec<Line>, Vec<Line>) {
+    let mut used = 0u32;
+    let mut full = false;
+    lines.into_iter().partition(|line| {
+        full = full || used.saturating_add(line.tokens) > room;
+        if !full {
+            used += line.tokens;
+        }
+        !full
+    })
+}
+
+fn contains(lines: &[Line], line: &Line) -> bool {
+    lines.iter().any(|other| same_record(other, line))
+}
+
+fn is_delivered(lines: &[Line], line: &Line) -> bool {
+    lines.iter().any(|other| other.section == line.section && same_record(other, line))
+}
+
+fn same_record(a: &Line, b: &Line) -> bool {
+    use merkwelt_store::record::Record::{Memory, Turn};
+    match (a.out.record.record(), b.out.record.record()) {
+        (Memory(a), Memory(b)) => a.id == b.id,
+        (Turn(a), Turn(b)) => a.conversation == b.conversation && a.number == b.number,
+        (Memory(_), Turn(_)) | (Turn(_), Memory(_)) => false,
+    }
+}
+
+fn texts(lines: &[Line], section: Section) -> Vec<&str> {
+    lines.iter().filter(|line| line.section == section).map(|line| line.text.as_str()).collect()
+}
+
+/// By section; inside a section ranked lines keep their order, and what has a place in time (facts of the
+/// prefix, turns) stands in that order.
+fn in_order(lines: &[Line]) -> Vec<Line> {
+    let mut ordered = lines.to_vec();
+    ordered.sort_by(|a, b| a.section.cmp(&b.section).then_with(|| time_order(a, b)));
+    ordered
+}
+
+fn time_order(a: &Line, b: &Line) -> std::cmp::Ordering {
+    use merkwelt_store::record::Record::{Memory, Turn};
+    match (a.out.record.record(), b.out.record.record()) {
+        (Turn(a), Turn(b)) => a.number.cmp(&b.number),
+        (Memory(x), Memory(y)) if a.section == Section::Facts => {
+            x.written_at.cmp(&y.written_at).then_with(|| x.id.cmp(&y.id))
+        }
+        _ => std::cmp::Ordering::Equal,
+    }
+}

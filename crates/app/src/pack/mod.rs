@@ -1,0 +1,12 @@
+//! Context packs: what goes into one turn, within a token budget, and why (DESIGN section 5). `prefix` is
+//! the stable part, `fit` chooses within the budget, `render` writes the text, `view` is the answer on the
+//! wire and `rebuild` makes a delivered pack again, byte for byte.
+
+pub(crate) mod fit;
+pub(crate) mod prefix;
+pub(crate) mod rebuild;
+pub(crate) mod render;
+#[expect(unreachable_pub, reason = "the types are re-exported by the crate, the module is not")]
+pub(crate) mod view;
+
+pub(crate) use prefix::Prefixes;

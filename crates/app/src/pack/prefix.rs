@@ -1,0 +1,103 @@
+//! The stable prefix: rules and facts in scope. They are read once and reused until the generation of
+//! permissions or of rules and facts moves, or until one of them begins or ends. What is reused is
+//! admitted again at every use (I-7), and the commit of the read event checks that it still stands.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use merkwelt_authz::{Pass, class};
+use merkwelt_domain::memory::{Kind, Memory};
+use merkwelt_domain::{GrantEpoch, PrefixEpoch, SubjectId, TenantId, Timestamp};
+use merkwelt_store::query::{KindSet, Listing, PageSize, ScanQuery};
+use merkwelt_store::record::{Epochs, Listed};
+
+use crate::App;
+use crate::error::Attempt;
+
+type PrefixKey = (TenantId, Option<SubjectId>);
+
+#[derive(Clone)]
+struct Kept {
+    grants: GrantEpoch,
+    prefix: PrefixEpoch,
+    until: Timestamp,
+    memories: Arc<Vec<Memory>>,
+}
+
+/// Most prefixes held at once; beyond that the cache starts anew.
+const KEPT_MAX: usize = 4096;
+
+/// Prefixes by tenant and subject: the key of the cache is the scope.
+#[derive(Default)]
+pub(crate) struct Prefixes(Mutex<BTreeMap<PrefixKey, Kept>>);
+
+impl Prefixes {
+    fn get(&self, key: &PrefixKey, epochs: Epochs, now: Timestamp) -> Option<Arc<Vec<Memory>>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
+        let current = kept.grants == epochs.grants && kept.prefix == epochs.prefix && now < kept.until;
+        current.then_some(kept.memories)
+    }
+
+    fn put(&self, key: PrefixKey, kept: Kept) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= KEPT_MAX {
+            all.clear();
+        }
+        all.insert(key, kept);
+    }
+}
+
+impl App {
+    /// Rules and facts in scope at the generations of `epochs`, and whether they were reused.
+    pub(crate) async fn prefix(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        epochs: Epochs,
+        now: Timestamp,
+    ) -> Result<(Arc<Vec<Memory>>, bool), Attempt> {
+        let key = (pass.scope().tenant().clone(), pass.scope().subject().cloned());
+        if let Some(memories) = self.prefixes.get(&key, epochs, now) {
+            return Ok((memories, true));
+        }
+        let until = self.backend.prefix_holds_until(pass, now).await?;
+        let memories = Arc::new(self.read_prefix(pass, epochs, now).await?);
+        let kept =
+            Kept { grants: epochs.grants, prefix: epochs.prefix, until, memories: Arc::clone(&memories) };
+        self.prefixes.put(key, kept);
+        Ok((memories, false))
+    }
+
+    async fn read_prefix(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        epochs: Epochs,
+        now: Timestamp,
+    ) -> Result<Vec<Memory>, Attempt> {
+        let mut memories = Vec::new();
+        let mut after = None;
+        loop {
+            let query = ScanQuery {
+                listing: Listing::Memories {
+                    kinds: KindSet::of([Kind::Feedback, Kind::UserFact]),
+                    conversation: None,
+                },
+                after,
+                limit: PageSize::new(PageSize::MAX).unwrap_or_default(),
+                interval: None,
+                now,
+            };
+            let page = self.backend.scan(pass, &query).await?;
+            if page.epochs.prefix != epochs.prefix {
+                return Err(Attempt::Moved);
+            }
+            memories.extend(page.records.into_iter().filter_map(|listed| match listed {
+                Listed::Memory(memory) => Some(memory),
+                Listed::Turn(_) | Listed::Conversation(..) => None,
+            }));
+            match page.next {
+                Some(cursor) => after = Some(cursor),
+                None => return Ok(memories),
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Making a delivered pack again, byte for byte, from its composition and the revisions that are still
+//! kept. What was superseded since is part of the past and comes back; what is expired, restricted
+//! or erased does not, and then the whole pack is gone: half a pack would be another pack.
+
+use merkwelt_authz::{Request, action};
+use merkwelt_domain::memory::Revision;
+use merkwelt_domain::{MemoryId, PackId, ReadId};
+use merkwelt_ledger::read::ReadKind;
+use merkwelt_store::query::Key;
+use merkwelt_store::record::{Found, Pack, Record};
+use serde::{Deserialize, Serialize};
+
+use super::fit::{Fitted, Line};
+use super::render::{self, FORMAT, Section, block};
+use super::view::PackView;
+use crate::App;
+use crate::error::{Attempt, Error, until_settled};
+use crate::memory::records;
+use crate::recall::encode;
+use crate::record::{Delivered, Outgoing, Reading, RunContext};
+use crate::release::Released;
+
+/// One line of a composition: where it stands and which record it shows.
+#[derive(Debug, Serialize, Deserialize)]
+struct Place {
+    section: Section,
+    id: String,
+    revision: u32,
+}
+
+/// What is kept of a delivered pack: the answer without its texts, the places of its lines, and the digest
+/// of the bytes. It is kept encrypted under the subject's key, so the plain digest is erasable (L-17).
+#[derive(Debug, Serialize, Deserialize)]
+struct Composition {
+    format: u32,
+    view: PackView,
+    places: Vec<Place>,
+    digest: Vec<u8>,
+}
+
+/// The composition of a pack that is about to be delivered as `body`.
+pub(crate) fn compose(mut view: PackView, fitted: &Fitted, body: &[u8]) -> Result<Vec<u8>, Attempt> {
+    view.system.rules.clear();
+    view.system.facts.clear();
+    view.turn.clear();
+    let places = fitted.lines.iter().map(place).collect();
+    let digest = digest(body);
+    encode(&Composition { format: FORMAT, view, places, digest })
+}
+
+fn place(line: &Line) -> Place {
+    let (id, revision) = match line.out.record.record() {
+        Record::Memory(memory) => (memory.id.to_string(), memory.revision.number()),
+        Record::Turn(turn) => (turn.conversation.to_string(), turn.number),
+    };
+    Place { section: line.section, id, revision }
+}
+
+fn digest(body: &[u8]) -> Vec<u8> {
+    ring::digest::digest(&ring::digest::SHA256, body).as_ref().to_vec()
+}
+
+impl App {
+    /// A delivered pack, byte for byte, while its content is kept.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown or foreign pack, [`Error::NotRetained`] if part of it is gone.
+    pub async fn read_pack(
+        &self,
+        request: &Request,
+        id: &PackId,
+        run: &RunContext,
+    ) -> Result<Released, Error> {
+        until_settled!(async {
+            let allowed = self.allow::<action::ReadPack>(request).await?;
+            let now = self.env.now();
+            let found = self.backend.fetch(&allowed, &[Key::Pack(id.clone())], now).await?.pop().flatten();
+            let rebuilt = match found {
+                Some(Found::Pack(pack)) => Some(self.rebuild(&allowed, &pack).await?),
+                Some(Found::Memory(_) | Found::Conversation(..) | Found::Turn(_)) | None => None,
+            };
+            let (body, outgoing, tokens) = rebuilt.clone().unwrap_or_default();
+            let reading = Reading {
+                id: ReadId::random(&*self.env),
+                kind: ReadKind::Memory,
+                run,
+                index: records(),
+                top_k: 0,
+                request: id.as_str().as_bytes(),
+                tokens,
+                content_kept: "pack",
+            };
+            let released = self.release(&allowed, reading, &outgoing, body, None).await?;
+            rebuilt.map(|_| released).ok_or_else(|| Error::NotFound.into())
+        })
+    }
+
+    async fn rebuild(
+        &self,
+        allowed: &merkwelt_authz::Authorized<'_, action::ReadPack>,
+        pack: &Pack,
+    ) -> Result<(Vec<u8>, Vec<Outgoing>, u32), Attempt> {
+        let composition: Composition =
+            serde_json::from_slice(&pack.composition).map_err(|_| Error::Unavailable)?;
+        if composition.format != FORMAT {
+            return Err(Error::NotRetained.into());
+        }
+        let keys = composition.places.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+        let found = self.backend.fetch(allowed, &keys, self.env.now()).await?;
+        let records = found.into_iter().map(kept).collect::<Result<Vec<_>, _>>()?;
+        let lines: Vec<_> = composition
+            .places
+            .iter()
+            .zip(&records)
+            .map(|(place, record)| (place.section, render::line(place.section, record)))
+            .collect();
+        let mut view = composition.view;
+        let of = |section| lines.iter().filter(|(s, _)| *s == section).map(|(_, l)| l.as_str()).collect();
+        view.system.rules = block([(Section::Rules, of(Section::Rules))]);
+        view.system.facts = block([(Section::Facts, of(Section::Facts))]);
+        view.turn = block(Section::TURN.map(|section| (section, of(section))));
+        let body = encode(&view)?;
+        if digest(&body) != composition.digest {
+            return Err(Error::NotRetained.into());
+        }
+        let past = |record| Outgoing { record: Delivered::Past(record), score: None };
+        Ok((body, records.into_iter().map(past).collect(), view.tokens.total))
+    }
+}
+
+fn key(place: &Place) -> Result<Key, Attempt> {
+    let damaged = |_| Error::Unavailable;
+    if place.id.starts_with(MemoryId::PREFIX) {
+        let id = place.id.parse().map_err(damaged)?;
+        Ok(Key::MemoryAt(id, Revision::from_number(place.revision)))
+    } else {
+        Ok(Key::Turn(place.id.parse().map_err(damaged)?, place.revision))
+    }
+}
+
+fn kept(found: Option<Found>) -> Result<Record, Attempt> {
+    match found {
+        Some(Found::Memory(memory)) => Ok(Record::Memory(memory)),
+        Some(Found::Turn(turn)) => Ok(Record::Turn(turn)),
+        Some(Found::Conversation(..) | Found::Pack(_)) | None => Err(Error::NotRetained.into()),
+    }
+}

@@ -1,0 +1,134 @@
+//! Search: authorise → search → freshness → record → release, on one screen (I-4).
+
+use merkwelt_authz::{Request, action};
+use merkwelt_domain::freshness::{Fresh, admit};
+use merkwelt_domain::{Content, ConversationId, Interval, ReadId, Timestamp};
+use merkwelt_ledger::read::ReadKind;
+use merkwelt_store::query::{Fusion, KindSet, RecallQuery, TopK, Turns, Vector};
+use merkwelt_store::record::{Candidate, Recalled, Record, Scores};
+
+use crate::App;
+use crate::error::{Attempt, Error, until_settled};
+use crate::record::{Delivered, Outgoing, Reading, RunContext};
+use crate::release::Released;
+use crate::view::{self, RecallView};
+
+/// A search, parsed. Nothing in it names a tenant or a subject.
+#[derive(Debug, Clone)]
+pub struct RecallRequest {
+    /// The question.
+    pub question: Content,
+    /// How many hits.
+    pub k: TopK,
+    /// Which kinds; rules are never among hits.
+    pub kinds: KindSet,
+    /// Which turns.
+    pub turns: Turns,
+    /// Only memories that came from this conversation.
+    pub conversation: Option<ConversationId>,
+    /// Metadata that must be equal.
+    pub metadata: Vec<(String, serde_json::Value)>,
+    /// Only what holds during this interval.
+    pub interval: Option<Interval>,
+    /// The caller's own run.
+    pub run: RunContext,
+}
+
+impl App {
+    /// Searches what the scope may see.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn recall(&self, request: &Request, search: &RecallRequest) -> Result<Released, Error> {
+        until_settled!(self.try_recall(request, search))
+    }
+
+    async fn try_recall(&self, request: &Request, search: &RecallRequest) -> Result<Released, Attempt> {
+        let allowed = self.allow::<action::Recall>(request).await?;
+        let now = self.env.now();
+        let recalled = self.backend.recall(&allowed, &self.query(search, now)).await?;
+        let admitted = admit_all(recalled.candidates.clone(), now, search.interval);
+        let read_id = ReadId::random(&*self.env);
+        let hits = admitted.iter().map(|(f, s)| view::item(f.get(), Some(s), allowed.scope())).collect();
+        let answer = RecallView {
+            read_id: read_id.to_string(),
+            as_of: now.to_string(),
+            retrieval: recalled.ranking.name().to_owned(),
+            scope: view::scope(allowed.scope()),
+            considered: recalled.considered,
+            hits,
+        };
+        let body = encode(&answer)?;
+        let outgoing = outgoing(admitted);
+        let reading = self.retrieval_reading(read_id, search, &recalled, &outgoing);
+        self.release(&allowed, reading, &outgoing, body, None).await
+    }
+
+    fn query(&self, search: &RecallRequest, now: Timestamp) -> RecallQuery {
+        RecallQuery {
+            question: search.question.clone(),
+            vector: self.question_vector(&search.question),
+            k: search.k,
+            kinds: search.kinds.clone().rankable(),
+            turns: search.turns.clone(),
+            conversation: search.conversation.clone(),
+            metadata: search.metadata.clone(),
+            interval: search.interval,
+            now,
+        }
+    }
+
+    pub(crate) fn question_vector(&self, question: &Content) -> Option<(Vector, Fusion)> {
+        let descriptor = self.embedder.as_ref()?.descriptor();
+        let fusion = Fusion { floor: descriptor.cosine_floor(), span: descriptor.cosine_span() };
+        Some((self.embed(merkwelt_inference::Role::Query, question)?, fusion))
+    }
+
+    fn retrieval_reading<'a>(
+        &self,
+        id: ReadId,
+        search: &'a RecallRequest,
+        recalled: &Recalled,
+        outgoing: &[Outgoing],
+    ) -> Reading<'a> {
+        Reading {
+            id,
+            kind: ReadKind::Retrieval,
+            run: &search.run,
+            index: recalled.index.clone(),
+            top_k: u32::try_from(search.k.get()).unwrap_or(u32::MAX),
+            request: search.question.expose().as_bytes(),
+            tokens: outgoing.iter().map(|out| tokens(out.record.record())).fold(0, u32::saturating_add),
+            content_kept: "source",
+        }
+    }
+}
+
+/// Admits what is current. The store has applied the same rule inside the query; this is the receipt.
+pub(crate) fn admit_all(
+    candidates: Vec<Candidate>,
+    now: Timestamp,
+    interval: Option<Interval>,
+) -> Vec<(Fresh<Record>, Scores)> {
+    let admit_one = |c: Candidate| admit(c.record, now, interval).ok().map(|fresh| (fresh, c.scores));
+    candidates.into_iter().filter_map(admit_one).collect()
+}
+
+fn outgoing(admitted: Vec<(Fresh<Record>, Scores)>) -> Vec<Outgoing> {
+    let out = |(fresh, scores): (_, Scores)| Outgoing {
+        record: Delivered::Current(fresh),
+        score: Some(scores.total),
+    };
+    admitted.into_iter().map(out).collect()
+}
+
+pub(crate) fn tokens(record: &Record) -> u32 {
+    match record {
+        Record::Memory(memory) => memory.tokens,
+        Record::Turn(turn) => turn.tokens,
+    }
+}
+
+pub(crate) fn encode(answer: &impl serde::Serialize) -> Result<Vec<u8>, Attempt> {
+    serde_json::to_vec(answer).map_err(|_| Attempt::Failed(Error::Unavailable))
+}

@@ -1,0 +1,197 @@
+//! Writing memories: remember, correct, retract. Validate, embed, commit with its evidence, acknowledge
+//! (I-11). No language model is on this path.
+
+use merkwelt_authz::{Pass, Request, Role, action, class};
+use merkwelt_domain::memory::{Author, Kind, Particulars, Revision, Statement};
+use merkwelt_domain::{Content, ConversationId, MemoryId, Timestamp};
+use merkwelt_store::change::{Batch, Idempotency, IdempotencyKey, NewMemory, NewOwner, Receipt, Write};
+use merkwelt_store::query::{ModelId, Vector};
+
+use crate::App;
+use crate::error::{Attempt, Error, until_settled};
+
+/// A statement to keep, parsed.
+#[derive(Debug, Clone)]
+pub struct StatementRequest {
+    /// Whose it is to be.
+    pub owner: NewOwner,
+    /// Its kind.
+    pub kind: Kind,
+    /// The words.
+    pub text: Content,
+    /// Who made it, as the caller says; an agent's key always writes as a model.
+    pub author: Option<Author>,
+    /// The optional parts.
+    pub parts: Particulars,
+    /// The conversation it came from.
+    pub conversation: Option<ConversationId>,
+}
+
+/// A correction, parsed.
+#[derive(Debug, Clone)]
+pub struct CorrectRequest {
+    /// Which memory.
+    pub id: MemoryId,
+    /// The revision the caller believes to be current.
+    pub expected: Option<Revision>,
+    /// The new state; its owner is ignored.
+    pub statement: StatementRequest,
+}
+
+/// An idempotency key with the digest of the request it came with.
+#[derive(Debug, Clone)]
+pub struct IdempotentRequest {
+    /// The caller's key.
+    pub key: IdempotencyKey,
+    /// SHA-256 of method, path and body.
+    pub digest: [u8; 32],
+}
+
+impl App {
+    /// Keeps up to 500 statements, all or none.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Invalid`] names `memories[n]` by its number in the reason.
+    pub async fn remember(
+        &self,
+        request: &Request,
+        statements: &[StatementRequest],
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Receipt, Error> {
+        until_settled!(self.try_remember(request, statements, idempotent))
+    }
+
+    async fn try_remember(
+        &self,
+        request: &Request,
+        statements: &[StatementRequest],
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Receipt, Attempt> {
+        let is_own = |s: &StatementRequest| s.owner == NewOwner::Subject;
+        let now = self.env.now();
+        let writes = |role| self.new_memories(role, statements, now);
+        if statements.iter().all(is_own) {
+            let allowed = self.allow::<action::Remember>(request).await?;
+            return self.write(&allowed, writes(request.caller().role())?, idempotent, now).await;
+        }
+        if statements.iter().any(is_own) {
+            // Sharing does not include writing for a subject: a mixed batch needs both permissions.
+            let _own = self.allow::<action::Remember>(request).await?;
+        }
+        let allowed = self.allow::<action::RememberShared>(request).await?;
+        self.write(&allowed, writes(request.caller().role())?, idempotent, now).await
+    }
+
+    /// Replaces the current revision of a memory (L-07).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Conflict`] if another revision is current, [`Error::Invalid`].
+    pub async fn correct(
+        &self,
+        request: &Request,
+        correction: &CorrectRequest,
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Receipt, Error> {
+        until_settled!(async {
+            let now = self.env.now();
+            let allowed = self.allow::<action::Correct>(request).await?;
+            let new = self.new_memory(request.caller().role(), &correction.statement, now)?;
+            let write = Write::Correct { id: correction.id.clone(), expected: correction.expected, new };
+            self.write(&allowed, vec![write], idempotent, now).await
+        })
+    }
+
+    /// Withdraws a memory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn retract(
+        &self,
+        request: &Request,
+        id: &MemoryId,
+        idempotent: Option<&IdempotentRequest>,
+    ) -> Result<Receipt, Error> {
+        until_settled!(async {
+            let now = self.env.now();
+            let allowed = self.allow::<action::Retract>(request).await?;
+            let write = Write::Retract { id: id.clone(), at: now };
+            self.write(&allowed, vec![write], idempotent, now).await
+        })
+    }
+
+    /// Commits writes with their evidence.
+    pub(crate) async fn write(
+        &self,
+        pass: &Pass<'_, class::Write>,
+        writes: Vec<Write>,
+        idempotent: Option<&IdempotentRequest>,
+        now: Timestamp,
+    ) -> Result<Receipt, Attempt> {
+        let idempotency = idempotent.map(|i| Idempotency {
+            key: i.key.clone(),
+            request: i.digest,
+            keep_until: now.plus_days(self.settings.idempotency_days),
+        });
+        Ok(self.backend.commit(Batch::writes(pass, writes, idempotency, now)).await?)
+    }
+
+    fn new_memories(
+        &self,
+        role: Role,
+        statements: &[StatementRequest],
+        now: Timestamp,
+    ) -> Result<Vec<Write>, Attempt> {
+        let one = |s| self.new_memory(role, s, now).map(Write::Remember);
+        statements.iter().map(one).collect()
+    }
+
+    fn new_memory(
+        &self,
+        role: Role,
+        request: &StatementRequest,
+        now: Timestamp,
+    ) -> Result<NewMemory, Attempt> {
+        let statement = Statement::new(
+            request.kind,
+            request.text.clone(),
+            author(role, request.author),
+            request.parts.clone(),
+            &self.settings.lifetimes,
+            now,
+        )
+        .map_err(|reason| Error::invalid("memory", reason))?;
+        Ok(NewMemory {
+            id: MemoryId::random(&*self.env),
+            owner: request.owner.clone(),
+            at: now,
+            conversation: request.conversation.clone(),
+            tokens: self.counter.count(statement.text().expose()),
+            vector: self.passage_vector(statement.text()),
+            opening: self.opening_key(),
+            statement,
+        })
+    }
+
+    /// The vector of a text to keep. Without an embedder, or if it fails, the record is found by words and
+    /// its vector stays pending: a write never fails for want of a model.
+    pub(crate) fn passage_vector(&self, text: &Content) -> Option<Vector> {
+        self.embed(merkwelt_inference::Role::Passage, text)
+    }
+
+    pub(crate) fn embed(&self, role: merkwelt_inference::Role, text: &Content) -> Option<Vector> {
+        let embedder = self.embedder.as_ref()?;
+        let embedding = embedder.embed(role, &[text.expose()]).ok()?.pop()?;
+        let model = ModelId::recorded(&embedder.descriptor().space());
+        Some(Vector { model, values: embedding.into_vec() })
+    }
+}
+
+/// What an agent's key writes was written by a model, whatever the request says.
+fn author(role: Role, stated: Option<Author>) -> Author {
+    match role {
+        Role::Agent => Author::Model,
+        Role::InstanceAdmin | Role::TenantAdmin | Role::App | Role::PrivacyOfficer | Role::Auditor => {
+            stated.unwrap_or(Author::Application)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The session layer: turns of the present sitting, in memory only, gone at a restart or after an idle
+//! time. It is reached only with a tenant and a conversation that the store has just
+//! confirmed to be the caller's; it is no authority of its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use merkwelt_domain::conversation::Turn;
+use merkwelt_domain::{ConversationId, TenantId, Timestamp};
+
+use crate::settings::SessionLimits;
+
+type SessionKey = (TenantId, ConversationId);
+
+struct Session {
+    turns: VecDeque<Turn>,
+    n_seen: u32,
+    touched_at: Timestamp,
+}
+
+/// All sittings of this process.
+pub(crate) struct Sessions {
+    limits: SessionLimits,
+    open: Mutex<BTreeMap<SessionKey, Session>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(limits: SessionLimits) -> Self {
+        Self { limits, open: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Appends a turn and gives it its number.
+    pub(crate) fn append(&self, key: SessionKey, mut turn: Turn, now: Timestamp) -> u32 {
+        let mut open = self.lock();
+        self.drop_idle(&mut open, now);
+        if !open.contains_key(&key) && open.len() >= self.limits.n_sessions_max {
+            drop_oldest(&mut open);
+        }
+        let session =
+            open.entry(key).or_insert_with(|| Session { turns: VecDeque::new(), n_seen: 0, touched_at: now });
+        session.n_seen = session.n_seen.saturating_add(1);
+        session.touched_at = now;
+        turn.number = session.n_seen;
+        session.turns.push_back(turn);
+        while session.turns.len() > self.limits.n_turns_max {
+            session.turns.pop_front();
+        }
+        session.n_seen
+    }
+
+    /// The turns held, oldest first.
+    pub(crate) fn turns(&self, key: &SessionKey, now: Timestamp) -> Vec<Turn> {
+        let mut open = self.lock();
+        self.drop_idle(&mut open, now);
+        open.get(key).map(|session| session.turns.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Forgets a sitting; how many turns it held.
+    pub(crate) fn forget(&self, key: &SessionKey) -> usize {
+        self.lock().remove(key).map_or(0, |session| session.turns.len())
+    }
+
+    fn drop_idle(&self, open: &mut BTreeMap<SessionKey, Session>, now: Timestamp) {
+        let oldest = now.millis().saturating_sub(self.limits.idle_ms_max);
+        open.retain(|_, session| session.touched_at.millis() >= oldest);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionKey, Session>> {
+        // A panic while the lock was held cannot leave a half-made session: every step is complete.
+        self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn drop_oldest(open: &mut BTreeMap<SessionKey, Session>) {
+    let oldest = open.iter().min_by_key(|(_, session)| session.touched_at).map(|(key, _)| key.clone());
+    if let Some(key) = oldest {
+        open.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use merkwelt_domain::Content;
+    use merkwelt_domain::conversation::Speaker;
+    use merkwelt_domain::env::fixed::FixedEnv;
+
+    use super::*;
+
+    fn turn(conversation: &ConversationId, text: &str) -> Turn {
+        Turn {
+            conversation: conversation.clone(),
+            number: 0,
+            speaker: Speaker::Person,
+            text: Content::question(text, 100).unwrap(),
+            at: Timestamp::from_millis(0),
+            tokens: 1,
+            expires_at: Timestamp::from_millis(1),
+        }
+    }
+
+    #[test]
+    fn r_001_a_sitting_ends_when_it_is_idle_and_forgets_its_oldest_turns() {
+        let env = FixedEnv::at(0);
+        let limits = SessionLimits { idle_ms_max: 100, n_turns_max: 2, n_sessions_max: 10 };
+        let sessions = Sessions::new(limits);
+        let key = (TenantId::random(&env), ConversationId::random(&env));
+        let at = Timestamp::from_millis;
+        for (i, text) in ["one", "two", "three"].into_iter().enumerate() {
+            assert_eq!(sessions.append(key.clone(), turn(&key.1, text), at(0)), i as u32 + 1);
+        }
+        let numbers: Vec<_> = sessions.turns(&key, at(100)).iter().map(|t| t.number).collect();
+        assert_eq!(numbers, [2, 3]);
+        assert!(sessions.turns(&key, at(101)).is_empty());
+    }
+
+    #[test]
+    fn one_tenant_s_sitting_is_not_another_s_even_under_the_same_conversation_id() {
+        let env = FixedEnv::at(0);
+        let sessions = Sessions::new(SessionLimits::default());
+        let conversation = ConversationId::random(&env);
+        let (a, b) = (TenantId::random(&env), TenantId::random(&env));
+        let now = Timestamp::from_millis(0);
+        sessions.append((a.clone(), conversation.clone()), turn(&conversation, "of a"), now);
+        assert!(sessions.turns(&(b, conversation.clone()), now).is_empty());
+        assert_eq!(sessions.forget(&(a, conversation)), 1);
+    }
+}

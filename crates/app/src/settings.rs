@@ -1,0 +1,66 @@
+//! Settings of the use cases, as the binary reads them from its configuration.
+
+use merkwelt_domain::memory::Lifetimes;
+
+/// Name and version of the data boundary in force: the systems and the region that data may not leave. It
+/// is recorded with every read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boundary {
+    /// Its name: letters, digits, `_`, `-`, `.`, `:`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+impl Default for Boundary {
+    /// `instance`, version `1`: nothing leaves this machine.
+    fn default() -> Self {
+        Self { name: "instance".to_owned(), version: "1".to_owned() }
+    }
+}
+
+/// Limits of the session layer, which lives in memory only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// How long a sitting lasts after its last turn, in milliseconds.
+    pub idle_ms_max: i64,
+    /// How many turns of one conversation are held.
+    pub n_turns_max: usize,
+    /// How many sittings are held at once.
+    pub n_sessions_max: usize,
+}
+
+impl Default for SessionLimits {
+    /// Two hours, 200 turns, 10,000 sittings.
+    fn default() -> Self {
+        Self { idle_ms_max: 2 * 3_600_000, n_turns_max: 200, n_sessions_max: 10_000 }
+    }
+}
+
+/// Settings of the use cases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Default lifetimes of kinds.
+    pub lifetimes: Lifetimes,
+    /// The data boundary in force.
+    pub boundary: Boundary,
+    /// The session layer.
+    pub session: SessionLimits,
+    /// How long a delivered pack can be rebuilt and the openings of a read are kept, in days.
+    pub evidence_days: u32,
+    /// How long an idempotency key is remembered, in days.
+    pub idempotency_days: u32,
+}
+
+impl Default for Settings {
+    /// Evidence for 180 days, the least that logs of high-risk systems must be kept; idempotency one day.
+    fn default() -> Self {
+        Self {
+            lifetimes: Lifetimes::default(),
+            boundary: Boundary::default(),
+            session: SessionLimits::default(),
+            evidence_days: 180,
+            idempotency_days: 1,
+        }
+    }
+}
