@@ -154,6 +154,16 @@ mod tests {
         assert!(ids.windows(2).all(|pair| pair[0] == pair[1]));
     }
 
+    #[test]
+    fn extreme_texts_are_counted_without_a_panic() {
+        let o200k = counter("o200k").unwrap();
+        // Beyond what the splitter takes in one go; halved, it is counted in runs of spaces.
+        let spaces = format!("{}x", " ".repeat(1_000_000));
+        let counted = o200k.count(&spaces);
+        assert!((1_000..20_000).contains(&counted), "{counted} tokens");
+        assert!(o200k.count(&"a".repeat(100_000)) < 20_000);
+    }
+
     proptest! {
         #[test]
         fn a_count_lies_between_nothing_and_the_number_of_bytes(text in ".{0,200}") {
