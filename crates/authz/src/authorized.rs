@@ -5,10 +5,10 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use merkwelt_domain::{GrantEpoch, KeyId, Purpose, SubjectRef, TenantId};
+use merkwelt_domain::{GrantEpoch, KeyId, Purpose, SubjectId, SubjectRef, TenantId};
 
 use crate::caller::Caller;
-use crate::decide::{ActionName, Decision, DenyReason, decide};
+use crate::decide::{ActionName, Decision, DenyReason, Principal, decide};
 use crate::grants::{GrantError, GrantSource};
 use crate::scope::Scope;
 
@@ -290,9 +290,19 @@ pub async fn authorize<'r, A: Action>(
         Decision::Deny(reason) => return Err(denied(reason)),
     };
     let grants = source.grants(caller.tenant(), &principal).await.map_err(Refusal::Unavailable)?;
+    // A source that answers for another principal than the one asked for is not believed.
+    let grants = grants.filter(|g| answers_for(&principal, g.subject.as_ref()));
     let grants = grants.ok_or_else(|| denied(DenyReason::NoGrants))?;
     let shared_writes = caller.role().may(ActionName::RememberShared);
     let scope = Scope::new(caller.tenant().clone(), grants.subject, grants.groups, shared_writes);
     let pass = Pass { request, scope, epoch: grants.epoch, action: A::NAME, class: PhantomData };
     Ok(Authorized { pass })
+}
+
+fn answers_for(principal: &Principal, subject: Option<&SubjectId>) -> bool {
+    match principal {
+        Principal::Bound(bound) => subject == Some(bound),
+        Principal::Named(_) => subject.is_some(),
+        Principal::Nobody => subject.is_none(),
+    }
 }

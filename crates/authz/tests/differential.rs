@@ -306,7 +306,12 @@ fn r_031_reading_writing_and_erasing_pass_the_same_door() {
     for mut ask in every_ask() {
         ask.needs_subject = about_somebody.contains(ask.action.name());
         assert_eq!(needs_subject(ask.action), ask.needs_subject, "{}", ask.action.name());
-        let directory = Directory::saying(Ok(Some(grants(1, None, &[]))));
+        let answered = match ask.reference() {
+            Decision::Allow(Principal::Bound(bound)) => Some(bound),
+            Decision::Allow(Principal::Named(_)) => Some(cast.ben.clone()),
+            Decision::Allow(Principal::Nobody) | Decision::Deny(_) => None,
+        };
+        let directory = Directory::saying(Ok(Some(grants(1, answered.as_ref(), &[]))));
         let outcome = ask_for(ask.action, &directory, &request(&ask, &cast.tenant));
         match ask.reference() {
             Decision::Allow(_) => assert_eq!(outcome.unwrap().action, ask.action, "{ask:?}"),
@@ -486,7 +491,7 @@ proptest! {
                 return Ok(());
             }
         };
-        prop_assert_eq!(directory.asked(), vec![(cast.tenant.clone(), principal)]);
+        prop_assert_eq!(directory.asked(), vec![(cast.tenant.clone(), principal.clone())]);
         let answered = match answer {
             Ok(Some(answered)) => answered,
             Ok(None) => {
@@ -498,6 +503,16 @@ proptest! {
                 return Ok(());
             }
         };
+        let honest = match &principal {
+            Principal::Bound(bound) => answered.subject.as_ref() == Some(bound),
+            Principal::Named(_) => answered.subject.is_some(),
+            Principal::Nobody => answered.subject.is_none(),
+        };
+        if !honest {
+            // An answer for somebody else than was asked for is not believed.
+            prop_assert_eq!(denial(outcome), Some((cast.tenant, ask.action, DenyReason::NoGrants)));
+            return Ok(());
+        }
         let minted = outcome.unwrap();
         prop_assert_eq!(minted.scope.tenant(), &cast.tenant);
         prop_assert_eq!(minted.scope.subject(), answered.subject.as_ref());

@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
 
 use crate::env::Env;
 
@@ -195,11 +196,18 @@ impl FromStr for SubjectRef {
         if text.contains(['*', '%']) {
             return Err(Error::Wildcard(WHAT));
         }
-        if text.trim() != text || text.chars().any(char::is_control) {
+        if text.trim() != text || text.chars().any(|c| c.is_control() || is_invisible(c)) {
             return Err(Error::Malformed(WHAT));
         }
-        Ok(Self(text.to_owned()))
+        // One person has one spelling: composed and decomposed letters are the same reference, so that an
+        // erasure cannot miss the other one.
+        Ok(Self(text.nfc().collect()))
     }
+}
+
+/// Characters that nobody sees and that would make two references look alike.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl fmt::Debug for SubjectRef {
@@ -328,6 +336,13 @@ mod tests {
             assert_eq!(text.parse::<SubjectRef>(), Err(error), "{text:?}");
         }
         assert!("Jürgen.Müller@example.org".parse::<SubjectRef>().is_ok());
+    }
+
+    #[test]
+    fn one_person_has_one_spelling() {
+        let composed: SubjectRef = "Müller".parse().unwrap();
+        assert_eq!("Mu\u{308}ller".parse(), Ok(composed));
+        assert_eq!("Mül\u{200b}ler".parse::<SubjectRef>(), Err(Error::Malformed("subject")));
     }
 
     #[test]
