@@ -30,9 +30,6 @@ pub enum Error {
     /// The finished bytes would not pass the verifier.
     #[error("the entry is not canonical: {0}")]
     NotCanonical(canonical::Error),
-    /// A single record reference does not fit into an entry of its own.
-    #[error("a record reference is too long")]
-    RecordTooLong,
 }
 
 /// Declares the closed list of entry types with their names in the log.

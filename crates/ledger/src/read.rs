@@ -202,7 +202,7 @@ impl ReadEntry {
     /// The `read` entry and its continuations, to be appended in one batch.
     ///
     /// # Errors
-    /// [`Error::RecordTooLong`] if one reference alone does not fit.
+    /// [`Error`] never for a [`ReadEntry`] as it can be built: its fields are short and its names fixed.
     pub fn into_drafts(mut self, tenant: Token, actor: Actor) -> Result<Vec<Draft>, Error> {
         let fields: Vec<Field> =
             std::mem::take(&mut self.records).into_iter().map(RecordRef::into_field).collect();
@@ -255,7 +255,8 @@ fn overhead(draft: &Draft) -> Result<usize, Error> {
     Ok(draft.to_leaf(epoch, None)?.len() + COUNTER_RESERVE)
 }
 
-/// Deals references out to entries in their order; the first entry always exists.
+/// Deals references out to entries in their order; the first entry always exists. A reference is shorter than
+/// a tenth of an entry, so each fits into an empty one.
 fn lay_out(fields: Vec<Field>, [first, follow]: [usize; 2]) -> Result<Vec<Vec<Field>>, Error> {
     let mut full = Vec::new();
     let mut part = Vec::new();
@@ -265,9 +266,6 @@ fn lay_out(fields: Vec<Field>, [first, follow]: [usize; 2]) -> Result<Vec<Vec<Fi
         if used + length > LEAF_MAX {
             full.push(std::mem::take(&mut part));
             used = follow;
-        }
-        if used + length > LEAF_MAX {
-            return Err(Error::RecordTooLong);
         }
         used += length;
         part.push(field);

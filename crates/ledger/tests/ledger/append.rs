@@ -28,6 +28,8 @@ fn r_100_recovery_from_stored_leaves_gives_the_head_that_was_appended() {
     }
     assert_eq!(Head::recover(rows().skip(1)), Err(Error::Gap { expected: 0 }));
     assert_eq!(Head::recover(rows().filter(|row| row.0 != 2)), Err(Error::Gap { expected: 2 }));
+    let reversed = rows().map(|(index, hash, time)| (index, hash, if index == 3 { at(0) } else { time }));
+    assert_eq!(Head::recover(reversed), Err(Error::TimeReversed { index: 3 }));
     assert!(Head::from_parts(tree::Frontier::empty(), Some(at(0))).is_err());
 }
 

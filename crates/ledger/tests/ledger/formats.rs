@@ -32,6 +32,15 @@ fn l_22_unknown_signatures_are_ignored_and_known_ones_must_verify() {
     assert_eq!(note.verify([own.verifier_key(), other.verifier_key()]).unwrap().len(), 2);
     let stranger = Signer::from_seed("another.example", &[7; 32]).unwrap();
     assert_eq!(note.verify([stranger.verifier_key()]), Err(note::Error::Unsigned));
+    // A second line under the same name and id must be a signature too.
+    let line = note.to_string().lines().nth(4).unwrap().to_owned();
+    let mut doubtful = line.clone().into_bytes();
+    let middle = doubtful.len() / 2 + 10;
+    doubtful[middle] = if doubtful[middle] == b'A' { b'B' } else { b'A' };
+    let doubtful = format!("{note}{}\n", String::from_utf8(doubtful).unwrap());
+    let doubtful = SignedNote::parse(&doubtful).unwrap();
+    assert_eq!(doubtful.verify([own.verifier_key()]), Err(note::Error::BadSignature));
+    assert!(SignedNote::parse(&format!("{note}{line}\n")).unwrap().verify([own.verifier_key()]).is_ok());
     let forged = note.to_string().replacen("text", "test", 1);
     let forged = SignedNote::parse(&forged).unwrap();
     assert_eq!(forged.verify([own.verifier_key()]), Err(note::Error::BadSignature));

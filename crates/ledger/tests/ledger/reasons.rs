@@ -1,7 +1,7 @@
 //! Stable reason codes, and logs that are properly signed but say something wrong.
 
 use merkwelt_ledger::canonical;
-use merkwelt_ledger::entry::genesis;
+use merkwelt_ledger::entry::{self, genesis};
 use merkwelt_ledger::export::{Error, Header, Item, Reader, Writer};
 use merkwelt_ledger::*;
 
@@ -85,6 +85,8 @@ fn damaged_files_are_refused_by_reason() {
         failed(good.replacen("{\"index\":1", &format!("{long}{{\"index\":1"), 1)),
         Reason::LineMalformed
     );
+    let oversized = format!("{{{}}}", " ".repeat(entry::LEAF_MAX));
+    assert_eq!(with_entry(&oversized).unwrap_err().reason, Reason::LineMalformed);
     let mut bytes = good.into_bytes();
     let tail = bytes.len() - 3;
     bytes[tail] = 0xff;
@@ -150,6 +152,8 @@ fn what_a_whole_log_leaves_to_explain_is_counted_and_named() {
     assert_eq!(found(typed("read", &one)), ExceptionReason::ReadIncomplete);
     let half = records(r#""part":1,"parts":2,"records_total":2"#);
     assert_eq!(found(typed("read", &half)), ExceptionReason::ReadIncomplete);
+    let unmatched = records(r#""part":1,"parts":2,"records_total":1"#);
+    assert_eq!(found(typed("read", &unmatched)), ExceptionReason::ReadIncomplete);
     let stray = records(r#""part":2,"parts":2"#);
     assert_eq!(found(typed("read_records", &stray)), ExceptionReason::RecordsStray);
     let genesis_again = typed("genesis", &format!(r#","key":"{}""#, signer().verifier_key()));

@@ -1,5 +1,6 @@
 //! Every small change to an exported log is detected, and so is every rewriting of what somebody has seen.
 
+use merkwelt_ledger::checkpoint::Error as CheckpointError;
 use merkwelt_ledger::*;
 
 use crate::fixture::*;
@@ -212,4 +213,12 @@ fn l_23_checkpoints_alone_show_a_fork_without_the_log() {
     let forked = checkpoint(5, Hash::of_leaf(b"another history"), &signer());
     assert!(forked.verify_continues(&all[3], &proof, &keys).is_err());
     assert!(forked.verify_continues(&all[3], &[], &keys).is_err());
+    // The older one must be signed and of the same log too.
+    let stranger = Signer::from_seed(ORIGIN, &[66; 32]).unwrap();
+    let root = all[3].checkpoint().root();
+    assert!(all[5].verify_continues(&checkpoint(3, root, &stranger), &proof, &keys).is_err());
+    let other = Signer::from_seed("another.example/tenant/t-1", &[7; 32]).unwrap();
+    let both = [keys[0].clone(), other.verifier_key().clone()];
+    let elsewhere = checkpoint(3, root, &other);
+    assert_eq!(all[5].verify_continues(&elsewhere, &proof, &both), Err(CheckpointError::Origin));
 }
