@@ -1,4 +1,8 @@
 //! The binary's rooms as a library, so that tests can start them: the HTTP face, the command line and the
 //! wiring. This is the only crate that knows axum, clap and the runtime.
 
+pub mod cli;
+pub mod config;
+pub mod env;
 pub mod http;
+pub mod wiring;

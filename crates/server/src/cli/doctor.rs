@@ -1,0 +1,57 @@
+//! `merkwelt doctor`: look at a data directory and say what to do. It changes nothing but what opening
+//! changes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::bail;
+
+use super::Out;
+use crate::config::{Config, Places};
+use crate::wiring;
+
+/// Arguments of `merkwelt doctor`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    places: Places,
+}
+
+pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
+    let config = Config::load(&args.places, None)?;
+    out.line("ok    configuration is readable")?;
+    if !wiring::exists(&config) {
+        bail!("there is no data in {}; start with `merkwelt serve` or `merkwelt init`", config.data_dir.display());
+    }
+    let mut findings = 0;
+    check_mode(&config.data_dir, 0o077, "chmod 700", out, &mut findings)?;
+    check_mode(&config.instance_key, 0o077, "chmod 600", out, &mut findings)?;
+    let env = wiring::system_env();
+    let store = wiring::open(&config, &env)?;
+    out.line("ok    the instance key opens the data, and no other process holds it")?;
+    for examined in store.examine()? {
+        match examined.problem {
+            None => out.line(format_args!(
+                "ok    tenant {}: {} entries, database and ledger are whole",
+                examined.tenant, examined.entries
+            ))?,
+            Some(problem) => {
+                findings += 1;
+                out.line(format_args!("BAD   tenant {}: {problem}", examined.tenant))?;
+            }
+        }
+    }
+    if findings == 0 {
+        return out.line("everything is in order");
+    }
+    bail!("{findings} finding(s); restore the named parts from a backup before serving")
+}
+
+fn check_mode(path: &Path, forbidden: u32, remedy: &str, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
+    let mode = std::fs::metadata(path)?.permissions().mode();
+    if mode & forbidden == 0 {
+        return out.line(format_args!("ok    {} is private", path.display()));
+    }
+    *findings += 1;
+    out.line(format_args!("BAD   {} can be read by others: run `{remedy} {0}`", path.display()))
+}

@@ -1,0 +1,87 @@
+//! The command line: a thin face like the others. Each command is a room of its own; texts for people go
+//! through [`Out`], results of commands to standard output, everything else to standard error.
+
+mod client;
+mod demo;
+mod doctor;
+mod import;
+mod init;
+mod key;
+mod serve;
+mod verify;
+
+use std::io::Write;
+
+use clap::{Parser, Subcommand};
+
+pub use client::Client;
+
+/// Memory and context for AI agents: keeps clients apart, stays current, proves what was read.
+#[derive(Debug, Parser)]
+#[command(name = "merkwelt", version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service; the first start creates the data and prints the keys once
+    Serve(serve::Args),
+    /// Create the data and print the keys once, without running the service
+    Init(init::Args),
+    /// Show what the service does, in under a minute, in a temporary directory
+    Demo(demo::Args),
+    /// Read memories from a JSONL file into a running service
+    Import(import::Args),
+    /// Create, list and revoke API keys of a running service
+    Key(key::Args),
+    /// Verify an exported ledger without a server
+    Verify(verify::Args),
+    /// Check the data directory and say what to do
+    Doctor(doctor::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and what to do, as a text for people.
+    pub fn run(self) -> anyhow::Result<()> {
+        let mut out = Out::stdout();
+        match self.command {
+            Command::Serve(args) => serve::run(&args, &mut out),
+            Command::Init(args) => init::run(&args, &mut out),
+            Command::Demo(args) => demo::run(&args, &mut out),
+            Command::Import(args) => import::run(&args, &mut out),
+            Command::Key(args) => key::run(&args, &mut out),
+            Command::Verify(args) => verify::run(&args, &mut out),
+            Command::Doctor(args) => doctor::run(&args, &mut out),
+        }
+    }
+}
+
+/// Where a command writes for people.
+pub struct Out(Box<dyn Write + Send>);
+
+impl std::fmt::Debug for Out {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Out")
+    }
+}
+
+impl Out {
+    fn stdout() -> Self {
+        Self(Box::new(std::io::stdout()))
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// The output is closed.
+    pub fn line(&mut self, text: impl std::fmt::Display) -> anyhow::Result<()> {
+        writeln!(self.0, "{text}")?;
+        self.0.flush()?;
+        Ok(())
+    }
+}

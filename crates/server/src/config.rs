@@ -1,0 +1,249 @@
+//! Configuration in two steps: [`RawConfig`] is what stands in the file, [`Config`] is what was checked and
+//! completed from the command line. Nothing else reads files or the environment for settings.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use merkwelt_app::{Boundary, SessionLimits, Settings};
+use merkwelt_domain::memory::Lifetimes;
+use serde::Deserialize;
+
+/// The file `merkwelt.toml`. Every key has a default; an unknown key is an error.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawConfig {
+    server: RawServer,
+    storage: RawStorage,
+    context: RawContext,
+    lifetimes: RawLifetimes,
+    boundary: RawBoundary,
+    session: RawSession,
+    evidence: RawEvidence,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawServer {
+    listen: String,
+    concurrent_requests: usize,
+    request_seconds: u64,
+}
+
+impl Default for RawServer {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:7777".to_owned(), concurrent_requests: 256, request_seconds: 30 }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawStorage {
+    index_megabytes: u64,
+    open_tenants: usize,
+    threads: usize,
+}
+
+impl Default for RawStorage {
+    fn default() -> Self {
+        Self { index_megabytes: 768, open_tenants: 256, threads: 4 }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawContext {
+    tokenizer: String,
+}
+
+impl Default for RawContext {
+    fn default() -> Self {
+        Self { tokenizer: "o200k_base".to_owned() }
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawLifetimes {
+    user_fact_days: Option<u32>,
+    feedback_days: Option<u32>,
+    reference_days: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawBoundary {
+    name: Option<String>,
+    version: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawSession {
+    idle_minutes: Option<u32>,
+    turns: Option<usize>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawEvidence {
+    keep_days: Option<u32>,
+}
+
+/// The checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the data are.
+    pub data_dir: PathBuf,
+    /// The file with the instance key.
+    pub instance_key: PathBuf,
+    /// Where the service listens.
+    pub listen: std::net::SocketAddr,
+    /// Requests served at once; more are answered with `overloaded`.
+    pub concurrent_requests: usize,
+    /// Seconds after which a request is given up.
+    pub request_seconds: u64,
+    /// Bytes of search indexes held in memory.
+    pub index_bytes: usize,
+    /// Tenants held open.
+    pub open_tenants: usize,
+    /// Threads of the storage pool.
+    pub threads: usize,
+    /// The tokeniser that counts.
+    pub tokenizer: String,
+    /// Settings of the use cases.
+    pub settings: Settings,
+}
+
+/// What the command line says about where things are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Places {
+    /// Directory of the data; created at the first start
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    pub data_dir: PathBuf,
+    /// File with the instance key; created at the first start. Keep it apart from backups of the data
+    /// [default: DIR/instance.key]
+    #[arg(long, value_name = "FILE")]
+    pub instance_key: Option<PathBuf>,
+    /// Configuration file [default: DIR/merkwelt.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl Config {
+    /// Reads and checks the configuration.
+    ///
+    /// # Errors
+    /// The file cannot be read or parsed, or a value is out of range; the text says which and what to do.
+    pub fn load(places: &Places, listen: Option<&str>) -> anyhow::Result<Self> {
+        let raw = read_raw(places)?;
+        let listen = listen.unwrap_or(&raw.server.listen);
+        let listen = listen
+            .parse()
+            .with_context(|| format!("`{listen}` is not an address to listen on, such as 127.0.0.1:7777"))?;
+        in_range("storage.index_megabytes", raw.storage.index_megabytes, 16, 1 << 20)?;
+        in_range("storage.open_tenants", raw.storage.open_tenants as u64, 1, 100_000)?;
+        in_range("storage.threads", raw.storage.threads as u64, 1, 256)?;
+        in_range("server.concurrent_requests", raw.server.concurrent_requests as u64, 1, 100_000)?;
+        in_range("server.request_seconds", raw.server.request_seconds, 1, 3600)?;
+        let index_bytes = usize::try_from(raw.storage.index_megabytes << 20).unwrap_or(usize::MAX);
+        Ok(Self {
+            data_dir: places.data_dir.clone(),
+            instance_key: places
+                .instance_key
+                .clone()
+                .unwrap_or_else(|| places.data_dir.join("instance.key")),
+            listen,
+            concurrent_requests: raw.server.concurrent_requests,
+            request_seconds: raw.server.request_seconds,
+            index_bytes,
+            open_tenants: raw.storage.open_tenants,
+            threads: raw.storage.threads,
+            tokenizer: raw.context.tokenizer.clone(),
+            settings: settings(&raw)?,
+        })
+    }
+}
+
+fn read_raw(places: &Places) -> anyhow::Result<RawConfig> {
+    let default = places.data_dir.join("merkwelt.toml");
+    let path: &Path = match &places.config {
+        Some(path) => path,
+        None if default.exists() => &default,
+        None => return Ok(RawConfig::default()),
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("{} is not a valid configuration", path.display()))
+}
+
+fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
+    let standard = Settings::default();
+    let days = |name, value: Option<u32>, default| match value {
+        Some(days) => in_range(name, u64::from(days), 1, 36_500).map(|()| days),
+        None => Ok(default),
+    };
+    let lifetimes = Lifetimes {
+        user_fact_days: days(
+            "lifetimes.user_fact_days",
+            raw.lifetimes.user_fact_days,
+            standard.lifetimes.user_fact_days,
+        )?,
+        feedback_days: days(
+            "lifetimes.feedback_days",
+            raw.lifetimes.feedback_days,
+            standard.lifetimes.feedback_days,
+        )?,
+        reference_days: days(
+            "lifetimes.reference_days",
+            raw.lifetimes.reference_days,
+            standard.lifetimes.reference_days,
+        )?,
+    };
+    let boundary = Boundary {
+        name: token("boundary.name", raw.boundary.name.as_ref(), standard.boundary.name)?,
+        version: token("boundary.version", raw.boundary.version.as_ref(), standard.boundary.version)?,
+    };
+    let idle = raw.session.idle_minutes.map(|minutes| i64::from(minutes) * 60_000);
+    let session = SessionLimits {
+        idle_ms_max: idle.unwrap_or(standard.session.idle_ms_max),
+        n_turns_max: raw.session.turns.unwrap_or(standard.session.n_turns_max),
+        n_sessions_max: standard.session.n_sessions_max,
+    };
+    let evidence_days = days("evidence.keep_days", raw.evidence.keep_days, standard.evidence_days)?;
+    Ok(Settings { lifetimes, boundary, session, evidence_days, ..standard })
+}
+
+fn in_range(name: &str, value: u64, min: u64, max: u64) -> anyhow::Result<()> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        bail!("{name} is {value}, but must be between {min} and {max}")
+    }
+}
+
+fn token(name: &str, value: Option<&String>, default: String) -> anyhow::Result<String> {
+    let Some(value) = value else { return Ok(default) };
+    match merkwelt_ledger::token::Token::parse(value) {
+        Ok(_) => Ok(value.clone()),
+        Err(_) => bail!("{name} must be 1 to 128 letters, digits, `_`, `:`, `.` or `-`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> anyhow::Result<Settings> {
+        settings(&toml::from_str::<RawConfig>(text)?)
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default_and_an_unknown_key_is_an_error() {
+        assert_eq!(parse("").unwrap(), Settings::default());
+        assert!(parse("[server]\nlisten_on = 'x'").is_err());
+        assert!(parse("[lifetimes]\nuser_fact_days = 0").is_err());
+        assert!(parse("[boundary]\nname = 'two words'").is_err());
+        let set = parse("[lifetimes]\nfeedback_days = 90\n[boundary]\nname = 'eu'\nversion = '3'").unwrap();
+        assert_eq!((set.lifetimes.feedback_days, set.boundary.name.as_str()), (90, "eu"));
+    }
+}

@@ -1,0 +1,180 @@
+//! The only place that names a backend, a grant source and an environment, and puts them together.
+
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use merkwelt_app::App;
+use merkwelt_authz::{ApiKey, Credential, Role};
+use merkwelt_domain::{Env, TenantId, TenantName};
+use merkwelt_store::{Founding, NewKey, Tenant};
+use merkwelt_store_sqlite::{MasterKey, Options, Sqlite};
+use zeroize::Zeroizing;
+
+use crate::config::Config;
+use crate::env::SystemEnv;
+
+/// What a first start created. The keys are shown once and are nowhere else.
+#[derive(Debug)]
+pub struct Founded {
+    /// Runs the instance.
+    pub admin: ApiKey,
+    /// Runs the first tenant.
+    pub tenant_admin: ApiKey,
+    /// Works for the first tenant and may act for its subjects.
+    pub app: ApiKey,
+    /// The first tenant.
+    pub tenant: Tenant,
+}
+
+/// Whether the data directory holds an instance.
+#[must_use]
+pub fn exists(config: &Config) -> bool {
+    config.data_dir.join("control.db").exists()
+}
+
+/// Creates an instance: directory 0700, instance key 0600, the first tenant and its keys.
+///
+/// # Errors
+/// Something exists already or cannot be written; the text says what to do.
+pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Founded)> {
+    if exists(config) {
+        bail!("{} holds an instance already", config.data_dir.display());
+    }
+    make_private_dir(&config.data_dir)?;
+    let master = create_instance_key(&config.instance_key, &**env)?;
+    let (founding, founded) = founding(&**env)?;
+    let store = Sqlite::create(&config.data_dir, master, founding, Arc::clone(env), options(config))
+        .with_context(|| format!("cannot create the data in {}", config.data_dir.display()))?;
+    Ok((store, founded))
+}
+
+/// Opens an instance.
+///
+/// # Errors
+/// The key file is missing or wrong, or the data cannot be opened; the text says what to do.
+pub fn open(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<Sqlite> {
+    let master = read_instance_key(&config.instance_key)?;
+    Sqlite::open(&config.data_dir, master, Arc::clone(env), options(config))
+        .with_context(|| format!("cannot open the data in {}", config.data_dir.display()))
+}
+
+/// The environment of this machine.
+#[must_use]
+pub fn system_env() -> Arc<dyn Env> {
+    Arc::new(SystemEnv::new())
+}
+
+/// Wires the application over an open store.
+///
+/// # Errors
+/// The configured tokeniser is unknown.
+pub fn app(config: &Config, store: Sqlite, env: Arc<dyn Env>) -> anyhow::Result<App> {
+    let counter = merkwelt_inference::tokens::counter(&config.tokenizer)
+        .with_context(|| format!("context.tokenizer `{}` is not usable", config.tokenizer))?;
+    Ok(App::new(Arc::new(store), env, None, counter, config.settings.clone()))
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        index_bytes_max: config.index_bytes,
+        open_cells_max: config.open_tenants,
+        threads: config.threads,
+        ..Options::default()
+    }
+}
+
+fn founding(env: &dyn Env) -> anyhow::Result<(Founding, Founded)> {
+    let at = env.now();
+    let (system, tenant) = (TenantId::random(env), TenantId::random(env));
+    let name: TenantName = "default".parse()?;
+    let (admin, admin_key) = key(env, &system, Role::InstanceAdmin, false, "first-admin")?;
+    let (tenant_admin, tenant_admin_key) = key(env, &tenant, Role::TenantAdmin, false, "first-tenant-admin")?;
+    let (app, app_key) = key(env, &tenant, Role::App, true, "first-app")?;
+    let tenant = Tenant { id: tenant, name, created_at: at };
+    let founded = Founded { admin: admin_key, tenant_admin: tenant_admin_key, app: app_key, tenant: tenant.clone() };
+    Ok((Founding { system, admin, tenant, keys: vec![tenant_admin, app], at }, founded))
+}
+
+fn key(
+    env: &dyn Env,
+    tenant: &TenantId,
+    role: Role,
+    act_for: bool,
+    label: &str,
+) -> anyhow::Result<(NewKey, ApiKey)> {
+    let key = ApiKey::random(env);
+    let credential = Credential {
+        key: key.id().clone(),
+        digest: key.digest(),
+        tenant: tenant.clone(),
+        role,
+        subject: None,
+        act_for,
+        expires_at: None,
+        revoked_at: None,
+    };
+    Ok((NewKey { credential, subject: None, label: label.parse()? }, key))
+}
+
+fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+    if dir.exists() {
+        let mode = std::fs::metadata(dir)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            bail!("{} can be read by others; run `chmod 700 {0}` first", dir.display());
+        }
+        return Ok(());
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot create {}", dir.display()))
+}
+
+const KEY_BYTES: usize = 32;
+
+fn create_instance_key(path: &Path, env: &dyn Env) -> anyhow::Result<MasterKey> {
+    if path.exists() {
+        // An operator may bring the key; it is then used as it is.
+        return read_instance_key(path);
+    }
+    let mut bytes = Zeroizing::new([0u8; KEY_BYTES]);
+    env.fill(bytes.as_mut());
+    let text = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .with_context(|| format!("cannot write the instance key to {}", path.display()))?;
+    Ok(MasterKey::from_bytes(*bytes))
+}
+
+fn read_instance_key(path: &Path) -> anyhow::Result<MasterKey> {
+    let text = std::fs::read_to_string(path).map(Zeroizing::new).with_context(|| {
+        format!("cannot read the instance key {}; name its file with --instance-key", path.display())
+    })?;
+    let mode = std::fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        bail!("the instance key {} can be read by others; run `chmod 600 {0}`", path.display());
+    }
+    let Some(bytes) = parse_hex(text.trim()) else {
+        bail!("{} is not an instance key: 64 hexadecimal digits are expected", path.display());
+    };
+    Ok(MasterKey::from_bytes(*bytes))
+}
+
+fn parse_hex(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
+    let mut bytes = Zeroizing::new([0u8; KEY_BYTES]);
+    if text.len() != KEY_BYTES * 2 || !text.is_ascii() {
+        return None;
+    }
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(i * 2..i * 2 + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
