@@ -5,7 +5,7 @@
 
 use super::Error;
 use super::image::{BLOCK, BLOCK_BYTES, Image, Shape};
-use super::kernels::{Attention, Kernels, Linear, Norm, Quantised};
+use super::kernels::{Attention, AttentionRoom, Kernels, Linear, Norm, Quantised};
 use super::source::Source;
 use super::weights::{stacked, unpack};
 
@@ -108,8 +108,7 @@ impl Encoder {
                 qkv: own,
                 width: hidden,
                 head: hidden / heads,
-                keys: &mut room.keys,
-                weights: &mut room.weights,
+                room: &mut room.attention,
                 out: now,
             });
         }
@@ -135,8 +134,7 @@ struct Room {
     wide: Vec<f32>,
     narrow: Vec<f32>,
     other: Vec<f32>,
-    keys: Vec<f32>,
-    weights: Vec<f32>,
+    attention: AttentionRoom,
 }
 
 fn mean(tokens: &[f32], width: usize) -> Vec<f32> {

@@ -52,12 +52,26 @@ pub(super) struct Attention<'a> {
     pub(super) width: usize,
     /// Width of one head, a multiple of 16.
     pub(super) head: usize,
-    /// Room for the keys of one head, turned: `head` rows of padded text length.
-    pub(super) keys: &'a mut Vec<f32>,
-    /// Room for the weights of one query: padded text length.
-    pub(super) weights: &'a mut Vec<f32>,
+    /// Memory for the work on one head.
+    pub(super) room: &'a mut AttentionRoom,
     /// For each token: the result, `width` floats.
     pub(super) out: &'a mut [f32],
+}
+
+/// Queries that are worked on together.
+const QUERIES: usize = 4;
+
+/// One head of one text, turned so that sixteen lanes lie side by side.
+#[derive(Debug, Default)]
+pub(super) struct AttentionRoom {
+    /// For each sixteen tokens, for each component of the head: that component of the sixteen keys.
+    keys: Vec<[f32; LANES]>,
+    /// For each sixteen components, for each token: those components of its value.
+    values: Vec<[f32; LANES]>,
+    /// For each component: that of the queries.
+    queries: Vec<[f32; QUERIES]>,
+    /// For each sixteen tokens, for each query: the weights of the tokens.
+    weights: Vec<[[f32; LANES]; QUERIES]>,
 }
 
 /// What a layer norm needs beside the vectors.
@@ -156,6 +170,13 @@ fn to_f32(x: i32) -> f32 {
 /// Adding this to a float of small magnitude rounds it to a whole number, kept in the low bits.
 const ROUNDER: f32 = 12_582_912.0;
 
+/// The nearest whole number to a float between -127 and 127, in two's complement.
+#[inline(always)]
+pub(super) fn round(x: f32) -> u8 {
+    let [low, ..] = (x + ROUNDER).to_bits().to_le_bytes();
+    low
+}
+
 /// Rounds token vectors of `width` to bytes.
 #[inline(always)]
 pub(super) fn quantise(x: &[f32], width: usize, into: &mut Quantised) {
@@ -173,8 +194,7 @@ pub(super) fn quantise(x: &[f32], width: usize, into: &mut Quantised) {
         let inverse = if highest > 1e-30 { 127.0 / highest } else { 0.0 };
         into.scale.push(highest / 127.0);
         for (byte, x) in bytes.iter_mut().zip(x) {
-            let [low, ..] = (x * inverse + ROUNDER).to_bits().to_le_bytes();
-            *byte = low ^ 0x80;
+            *byte = round(x * inverse) ^ 0x80;
         }
     }
 }
@@ -251,86 +271,135 @@ pub(super) fn add_norm(x: &mut [f32], y: &[f32], norm: &Norm) {
 /// Softmax attention, head by head, over the tokens of one text.
 #[inline(always)]
 pub(super) fn attention(a: &mut Attention<'_>) {
-    let padded = (a.qkv.len() / (3 * a.width)).next_multiple_of(LANES);
-    a.keys.clear();
-    a.keys.resize(a.head * padded, 0.0);
-    a.weights.resize(padded, 0.0);
+    let n_tokens = a.qkv.len() / (3 * a.width);
+    let room = &mut *a.room;
+    room.weights.resize(n_tokens.div_ceil(LANES), [[0.0; LANES]; QUERIES]);
     let scale = 1.0 / (0..a.head).map(|_| 1.0_f32).sum::<f32>().sqrt();
     for at in (0..a.width).step_by(a.head) {
-        for (t, token) in a.qkv.chunks_exact(3 * a.width).enumerate() {
-            let key = token.iter().skip(a.width + at);
-            for (row, x) in a.keys.chunks_exact_mut(padded).zip(key) {
-                if let Some(place) = row.get_mut(t) {
-                    *place = *x;
+        turn(a.qkv, a.width, at, a.head, room);
+        let groups = a.qkv.chunks(QUERIES * 3 * a.width).zip(a.out.chunks_mut(QUERIES * a.width));
+        for (tokens, out) in groups {
+            for (n, token) in tokens.chunks_exact(3 * a.width).enumerate() {
+                for (places, x) in room.queries.iter_mut().zip(token.iter().skip(at)) {
+                    if let Some(place) = places.get_mut(n) {
+                        *place = *x;
+                    }
+                }
+            }
+            for (keys, weights) in room.keys.chunks_exact(a.head).zip(&mut room.weights) {
+                *weights = score(&room.queries, keys);
+            }
+            let shares = softmax(&mut room.weights, n_tokens, scale);
+            for (block, values) in room.values.chunks_exact(n_tokens).enumerate() {
+                let mixed = mix(&room.weights, values, shares);
+                for (out, mixed) in out.chunks_exact_mut(a.width).zip(mixed) {
+                    for (place, x) in out.iter_mut().skip(at + block * LANES).zip(mixed) {
+                        *place = x;
+                    }
                 }
             }
         }
-        let tokens = a.qkv.chunks_exact(3 * a.width).zip(a.out.chunks_exact_mut(a.width));
-        for (token, out) in tokens {
-            let Some(query) = token.get(at..at + a.head) else { continue };
-            let Some(out) = out.get_mut(at..at + a.head) else { continue };
-            score(query, a.keys, padded, a.weights);
-            let n_tokens = a.qkv.len() / (3 * a.width);
-            let share = softmax(a.weights, n_tokens, scale);
-            let values = a.qkv.chunks_exact(3 * a.width).filter_map(|v| v.get(2 * a.width + at..));
-            mix(a.weights, values, share, out);
-        }
     }
 }
 
-/// Products of a query with all keys, sixteen keys at a time.
+/// Lays keys and values of the head that begins at component `at` side by side. Places behind the last
+/// token keep what they had: finite numbers that [`softmax`] gives no weight.
 #[inline(always)]
-fn score(query: &[f32], keys: &[f32], padded: usize, scores: &mut [f32]) {
-    for (block, scores) in scores.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        let mut sums = [0.0; LANES];
-        for (q, row) in query.iter().zip(keys.chunks_exact(padded)) {
-            let Some(keys) = row.as_chunks::<LANES>().0.get(block) else { continue };
-            for (sum, key) in sums.iter_mut().zip(keys) {
-                *sum += q * key;
+fn turn(qkv: &[f32], width: usize, at: usize, head: usize, room: &mut AttentionRoom) {
+    let n_tokens = qkv.len() / (3 * width);
+    room.queries.resize(head, [0.0; QUERIES]);
+    room.keys.resize(n_tokens.div_ceil(LANES) * head, [0.0; LANES]);
+    room.values.resize(head / LANES * n_tokens, [0.0; LANES]);
+    for (t, token) in qkv.chunks_exact(3 * width).enumerate() {
+        let keys = room.keys.iter_mut().skip(t / LANES * head);
+        for (places, x) in keys.zip(token.iter().skip(width + at).take(head)) {
+            if let Some(place) = places.get_mut(t % LANES) {
+                *place = *x;
             }
         }
-        *scores = sums;
+        let value = token.get(2 * width + at..).unwrap_or_default();
+        let values = room.values.iter_mut().skip(t).step_by(n_tokens);
+        for (place, x) in values.zip(value.as_chunks::<LANES>().0) {
+            *place = *x;
+        }
     }
 }
 
-/// Turns scores into weights, not yet divided by their sum; returns one over the sum. Places from
+/// Adds `factor * x` to `sums`.
+#[inline(always)]
+fn add_scaled(sums: &mut [f32; LANES], factor: f32, x: &[f32; LANES]) {
+    for (sum, x) in sums.iter_mut().zip(x) {
+        *sum += factor * x;
+    }
+}
+
+/// Products of the queries with sixteen keys. Four named sums stay in registers, an array would not.
+#[inline(always)]
+fn score(queries: &[[f32; QUERIES]], keys: &[[f32; LANES]]) -> [[f32; LANES]; QUERIES] {
+    let [mut a, mut b, mut c, mut d] = [[0.0; LANES]; QUERIES];
+    for ([qa, qb, qc, qd], key) in queries.iter().zip(keys) {
+        add_scaled(&mut a, *qa, key);
+        add_scaled(&mut b, *qb, key);
+        add_scaled(&mut c, *qc, key);
+        add_scaled(&mut d, *qd, key);
+    }
+    [a, b, c, d]
+}
+
+/// Turns scores into weights, not yet divided by their sum; returns one over the sums. Places from
 /// `n_tokens` on belong to no token and get weight zero.
 #[inline(always)]
-fn softmax(scores: &mut [f32], n_tokens: usize, scale: f32) -> f32 {
-    if let Some(padding) = scores.get_mut(n_tokens..) {
-        padding.fill(f32::NEG_INFINITY);
-    }
-    let mut highest = [f32::NEG_INFINITY; LANES];
-    for lanes in scores.as_chunks::<LANES>().0 {
-        for (highest, x) in highest.iter_mut().zip(lanes) {
-            *highest = if *x > *highest { *x } else { *highest };
-        }
-    }
-    let highest = highest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sums = [0.0; LANES];
-    for lanes in scores.as_chunks_mut::<LANES>().0 {
-        for (x, sum) in lanes.iter_mut().zip(&mut sums) {
-            *x = exp((*x - highest) * scale);
-            *sum += *x;
-        }
-    }
-    if let Some(padding) = scores.get_mut(n_tokens..) {
-        padding.fill(0.0);
-    }
-    1.0 / total(sums)
-}
-
-/// Weighted sum of the values, times `share`.
-#[inline(always)]
-fn mix<'a>(weights: &[f32], values: impl Iterator<Item = &'a [f32]> + Clone, share: f32, out: &mut [f32]) {
-    for (block, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        let mut sums = [0.0; LANES];
-        for (weight, value) in weights.iter().zip(values.clone()) {
-            let Some(value) = value.as_chunks::<LANES>().0.get(block) else { continue };
-            for (sum, x) in sums.iter_mut().zip(value) {
-                *sum += weight * x;
+fn softmax(scores: &mut [[[f32; LANES]; QUERIES]], n_tokens: usize, scale: f32) -> [f32; QUERIES] {
+    fill_padding(scores, n_tokens, f32::NEG_INFINITY);
+    let mut highest = [[f32::NEG_INFINITY; LANES]; QUERIES];
+    for block in scores.iter() {
+        for (highest, lanes) in highest.iter_mut().zip(block) {
+            for (highest, x) in highest.iter_mut().zip(lanes) {
+                *highest = if *x > *highest { *x } else { *highest };
             }
         }
-        *out = sums.map(|sum| sum * share);
     }
+    let highest = highest.map(|lanes| lanes.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let mut sums = [[0.0; LANES]; QUERIES];
+    for block in scores.iter_mut() {
+        for ((lanes, sums), highest) in block.iter_mut().zip(&mut sums).zip(highest) {
+            for (x, sum) in lanes.iter_mut().zip(sums) {
+                *x = exp((*x - highest) * scale);
+                *sum += *x;
+            }
+        }
+    }
+    fill_padding(scores, n_tokens, 0.0);
+    sums.map(|lanes| 1.0 / total(lanes))
+}
+
+#[inline(always)]
+fn fill_padding(scores: &mut [[[f32; LANES]; QUERIES]], n_tokens: usize, with: f32) {
+    let n_padding = scores.len() * LANES - n_tokens;
+    for lanes in scores.iter_mut().next_back().into_iter().flatten() {
+        lanes.iter_mut().rev().take(n_padding).for_each(|x| *x = with);
+    }
+}
+
+/// Weighted sums of sixteen components of the values, one for each query, times its share.
+#[inline(always)]
+fn mix(
+    weights: &[[[f32; LANES]; QUERIES]],
+    values: &[[f32; LANES]],
+    shares: [f32; QUERIES],
+) -> [[f32; LANES]; QUERIES] {
+    let [mut a, mut b, mut c, mut d] = [[0.0; LANES]; QUERIES];
+    for ([wa, wb, wc, wd], values) in weights.iter().zip(values.chunks(LANES)) {
+        for ((((wa, wb), wc), wd), value) in wa.iter().zip(wb).zip(wc).zip(wd).zip(values) {
+            add_scaled(&mut a, *wa, value);
+            add_scaled(&mut b, *wb, value);
+            add_scaled(&mut c, *wc, value);
+            add_scaled(&mut d, *wd, value);
+        }
+    }
+    let mut sums = [a, b, c, d];
+    for (sums, share) in sums.iter_mut().zip(shares) {
+        sums.iter_mut().for_each(|sum| *sum *= share);
+    }
+    sums
 }

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::image::{BLOCK, BLOCK_BYTES, Image};
-use super::kernels::{LANES, Linear, STEP};
+use super::kernels::{LANES, Linear, STEP, STEP_BYTES, round};
 
 /// Unpacks blocks to floats; `blocks` holds 18 bytes for every 32 places of `out`.
 pub(super) fn unpack(blocks: &[u8], out: &mut [f32]) -> Result<(), Error> {
@@ -63,24 +63,20 @@ pub(super) fn stacked(
                 let highest = floats.iter().fold(0.0_f32, |highest, x| highest.max(x.abs()));
                 let inverse = if highest > 0.0 { 127.0 / highest } else { 0.0 };
                 linear.scale.push(highest / 127.0);
-                let steps = place.chunks_exact_mut(LANES * STEP);
-                let places = steps.flat_map(|step| step.iter_mut().skip(lane * STEP).take(STEP));
                 let mut sum = 0;
-                for (place, x) in places.zip(&floats) {
-                    *place = round(x * inverse);
-                    sum += i32::from(*place);
+                let steps = place.as_chunks_mut::<STEP_BYTES>().0;
+                for (step, floats) in steps.iter_mut().zip(floats.as_chunks::<STEP>().0) {
+                    let weights = floats.map(|x| round(x * inverse).cast_signed());
+                    sum += weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
+                    if let Some(place) = step.as_chunks_mut::<STEP>().0.get_mut(lane) {
+                        *place = weights;
+                    }
                 }
                 linear.sums.push(sum);
             }
         }
     }
     Ok(linear)
-}
-
-/// Rounds a number between -127 and 127.
-#[expect(clippy::cast_possible_truncation, reason = "clamped to the range of the type")]
-fn round(x: f32) -> i8 {
-    x.round_ties_even().clamp(-127.0, 127.0) as i8
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::kernels::{Attention, Kernels, LANES, Linear, Norm, PORTABLE, Quantised, STEP, STEP_BYTES};
+use super::super::kernels::{
+    Attention, AttentionRoom, Kernels, LANES, Linear, Norm, PORTABLE, Quantised, STEP, STEP_BYTES,
+};
 use super::super::simd::available;
 use super::synthetic::Random;
 
@@ -38,17 +40,12 @@ fn place(row: usize, k: usize, inputs: usize) -> usize {
 
 fn attend(kernels: Kernels, qkv: &[f32], width: usize, head: usize) -> Vec<f32> {
     let mut out = vec![9.0; qkv.len() / 3];
-    // Rooms that were used for something longer before.
-    let (mut keys, mut weights) = (vec![7.0; 4_000], vec![7.0; 400]);
-    weights.truncate(400);
-    (kernels.attention)(&mut Attention {
-        qkv,
-        width,
-        head,
-        keys: &mut keys,
-        weights: &mut weights,
-        out: &mut out,
-    });
+    let mut room = AttentionRoom::default();
+    // A room that was used for something longer before.
+    let longer = vec![7.0; 40 * 3 * 64];
+    let used = &mut vec![0.0; 40 * 64];
+    (kernels.attention)(&mut Attention { qkv: &longer, width: 64, head: 32, room: &mut room, out: used });
+    (kernels.attention)(&mut Attention { qkv, width, head, room: &mut room, out: &mut out });
     out
 }
 
