@@ -116,7 +116,8 @@ pub(crate) fn fit(budget: u32, offer: Offer, counter: &dyn TokenCounter) -> Resu
     let mut chosen = turns;
 
     for group in offer.ranked {
-        let group: Vec<_> = group.into_iter().filter(|line| !contains(&chosen, line)).collect();
+        let is_new = |line: &Line| !contains(&chosen, line) && !contains(&facts, line);
+        let group: Vec<_> = group.into_iter().filter(is_new).collect();
         let cost = group.iter().map(|l| l.tokens).sum::<u32>();
         if cost <= room {
             room -= cost;

@@ -6,7 +6,6 @@ pub(crate) mod fit;
 pub(crate) mod prefix;
 pub(crate) mod rebuild;
 pub(crate) mod render;
-#[expect(unreachable_pub, reason = "the types are re-exported by the crate, the module is not")]
 pub(crate) mod view;
 
 pub(crate) use prefix::Prefixes;
