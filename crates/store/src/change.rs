@@ -304,7 +304,6 @@ pub struct EntryRef {
 }
 
 /// The proof that a batch is durable.
-#[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     /// What became of each write.

@@ -6,12 +6,14 @@ use merkwelt_authz::{Class, Denied, Pass};
 use merkwelt_domain::{KeyId, TenantId, Timestamp};
 use merkwelt_ledger::canonical::Integer;
 use merkwelt_ledger::commitment::{Commitment, SubjectKey};
-use merkwelt_ledger::entry::{Actor, Change, ChangeType, Draft, EntryType, denial};
+use merkwelt_ledger::entry::{Actor, Change, ChangeType, Draft, EntryType, denial, genesis};
+use merkwelt_ledger::note::VerifierKey;
 use merkwelt_ledger::read::{ReadEntry, RecordRef, Versioned};
 use merkwelt_ledger::token::{Token, UtcMillis};
 
 use crate::change::{ReadEvent, ReadItem};
 use crate::error::Error;
+use crate::ports::Erased;
 
 /// Keys from which tags are made: the subject's, and, for what belongs to groups or to the tenant, none.
 pub type TagKey<'k> = Option<&'k SubjectKey>;
@@ -164,6 +166,50 @@ pub fn admin_draft<C: Class>(
         Some((tag, event)) => draft.field("event_id", event).field("subject_tag", tag),
         None => draft,
     })
+}
+
+/// The first entry of a tenant's ledger: it names the key that signs it.
+///
+/// # Errors
+/// [`Error::Damaged`]: a value cannot stand in an entry.
+pub fn genesis_draft(tenant: &TenantId, key: VerifierKey) -> Result<Draft, Error> {
+    Ok(genesis(tenant_token(tenant)?, Actor::System(token("founding")?), key, None))
+}
+
+/// The entry of a key or a tenant that comes into being together with its ledger, before any key of its own
+/// could ask for it.
+///
+/// # Errors
+/// [`Error::Damaged`]: a value cannot stand in an entry.
+pub fn founding_draft(tenant: &TenantId, kind: EntryType, change: &str, id: &str) -> Result<Draft, Error> {
+    Ok(Draft::new(kind, tenant_token(tenant)?, Actor::System(token("founding")?))
+        .field("change", token(change)?)
+        .field("id", token(id)?))
+}
+
+/// The entry of an accepted erasure. It names nobody: an erasure that could be linked to a person would be
+/// left of them (L-19).
+///
+/// # Errors
+/// [`Error::Damaged`]: a value cannot stand in an entry.
+pub fn erasure_requested_draft<C: Class>(pass: &Pass<'_, C>) -> Result<Draft, Error> {
+    let tenant = tenant_token(pass.scope().tenant())?;
+    Ok(Draft::new(EntryType::ErasureRequested, tenant, key_actor(pass.key())?)
+        .field("purpose", token(pass.purpose().as_str())?))
+}
+
+/// The entry of an erasure that was carried out: how much went, and of nobody in particular (L-20).
+///
+/// # Errors
+/// [`Error::Damaged`]: a value cannot stand in an entry.
+pub fn erasure_receipt_draft<C: Class>(pass: &Pass<'_, C>, erased: &Erased) -> Result<Draft, Error> {
+    let count = |number: u64| Integer::from_count(number).ok_or(Error::Damaged);
+    let tenant = tenant_token(pass.scope().tenant())?;
+    Ok(Draft::new(EntryType::ErasureReceipt, tenant, key_actor(pass.key())?)
+        .field("memories", count(erased.memories)?)
+        .field("conversations", count(erased.conversations)?)
+        .field("turns", count(erased.turns)?)
+        .field("evidence", count(erased.evidence)?))
 }
 
 /// The entry of a denial (L-28). It names no resource and no person.

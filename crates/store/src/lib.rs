@@ -3,13 +3,17 @@
 //! keeps everything in memory.
 
 pub mod analysis;
+pub mod broken;
 pub mod change;
+pub mod conformance;
 mod error;
 pub mod evidence;
+pub mod merge;
 mod ports;
 pub mod query;
 pub mod ranking;
 pub mod record;
+pub mod reference;
 
 pub use error::Error;
 pub use ports::{

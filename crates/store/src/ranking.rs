@@ -129,13 +129,14 @@ impl Scorer {
             return 0.0;
         }
         let norm = K1 * (1.0 - B + B * f64::from(length) / self.average_length);
-        let score: f64 = self
+        // An empty sum of floats is negative zero, so the sum starts from zero.
+        let score = self
             .weights
             .iter()
             .zip(frequencies)
             .filter(|(_, count)| **count > 0)
             .map(|(weight, count)| weight * f64::from(*count) * (K1 + 1.0) / (f64::from(*count) + norm))
-            .sum();
+            .fold(0.0, |sum, part| sum + part);
         narrow(score / self.ideal)
     }
 }

@@ -1,0 +1,201 @@
+//! Grants: what a change of the directory does to capabilities that exist and to those that come.
+
+use merkwelt_authz::{ApiKey, Role, action};
+use merkwelt_domain::GroupId;
+
+use super::actor::{Actor, actor, app, group, parse, second_tenant, tenant_admin};
+use super::failure::{ensure, refused, same};
+use super::note::{ask, note, reading};
+use super::subject::{Subject, new_key};
+use super::{Failure, block};
+use crate::change::{Batch, NewOwner, Write};
+use crate::error::Error;
+use crate::ports::{DirectoryChange, NewKey};
+use crate::query::{Key, KindSet, Listing, PageSize, ScanQuery};
+
+/// Some change of grants in the first tenant, as another request would make it meanwhile.
+fn disturb(s: &dyn Subject) -> Result<(), Error> {
+    let id = GroupId::random(s.env());
+    let name = id.as_str().to_owned();
+    tenant_admin(s).create_group(&name).map_err(|_| Error::Damaged)
+}
+
+/// Every verb refuses a capability that was minted before a change of grants (I-2).
+pub fn r_029_a_capability_from_before_a_change_of_grants_opens_nothing(
+    s: &dyn Subject,
+) -> Result<(), Failure> {
+    reads_of_old_capabilities(s)?;
+    let (b, now) = (s.backend(), s.env_now());
+    let anna = app(s, "anna");
+    let new = note("late").build(s)?;
+    let written = anna.act::<action::Remember, _>(|pass| {
+        disturb(s)?;
+        block::on(b.commit(Batch::writes(pass, vec![Write::Remember(new)], None, now)))
+    });
+    refused(written, Error::GrantsMoved)?;
+    let record = reading(s, &[], None)?;
+    let recorded = anna.act::<action::Recall, _>(|pass| {
+        disturb(s)?;
+        block::on(b.commit(Batch::read(pass, record, now)))
+    });
+    refused(recorded, Error::GrantsMoved)?;
+    let admin = tenant_admin(s);
+    let change = DirectoryChange::CreateGroup { id: GroupId::random(s.env()), name: group("late")? };
+    let changed = admin.act::<action::ManageDirectory, _>(|pass| {
+        disturb(s)?;
+        block::on(b.change(pass, change, now))
+    });
+    refused(changed, Error::GrantsMoved)?;
+    let listed = admin.act::<action::ManageDirectory, _>(|pass| {
+        disturb(s)?;
+        block::on(b.groups(pass))
+    });
+    refused(listed, Error::GrantsMoved)?;
+    let keys = admin.act::<action::ManageKeys, _>(|pass| {
+        disturb(s)?;
+        block::on(b.keys(pass))
+    });
+    refused(keys, Error::GrantsMoved)?;
+    let entries = admin.act::<action::ReadEvidence, _>(|pass| {
+        disturb(s)?;
+        block::on(b.entries(pass, 0, 10))
+    });
+    refused(entries, Error::GrantsMoved)?;
+    let erased = actor(s, &s.keys().officer, Some("anna")).act::<action::Erase, _>(|pass| {
+        disturb(s)?;
+        block::on(b.erase(pass, now))
+    });
+    refused(erased, Error::GrantsMoved)?;
+    same(anna.texts("late")?, vec!["early".to_owned()], "what was written")
+}
+
+fn reads_of_old_capabilities(s: &dyn Subject) -> Result<(), Failure> {
+    let (b, now) = (s.backend(), s.env_now());
+    let anna = app(s, "anna");
+    let id = anna.keep(note("early"))?;
+    let query = ask(s, "early")?;
+    let recalled = anna.act::<action::Recall, _>(|pass| {
+        disturb(s)?;
+        block::on(b.recall(pass, &query))
+    });
+    refused(recalled, Error::GrantsMoved)?;
+    let keys = [Key::Memory(id)];
+    let fetched = anna.act::<action::ReadMemory, _>(|pass| {
+        disturb(s)?;
+        block::on(b.fetch(pass, &keys, now))
+    });
+    refused(fetched, Error::GrantsMoved)?;
+    let listing = Listing::Memories { kinds: KindSet::all(), conversation: None };
+    let page = ScanQuery { listing, after: None, limit: PageSize::default(), interval: None, now };
+    let scanned = anna.act::<action::ReadMemory, _>(|pass| {
+        disturb(s)?;
+        block::on(b.scan(pass, &page))
+    });
+    refused(scanned, Error::GrantsMoved)?;
+    let cost = anna.act::<action::Assemble, _>(|pass| {
+        disturb(s)?;
+        block::on(b.flat_cost(pass, None, now))
+    });
+    refused(cost, Error::GrantsMoved)
+}
+
+fn sees(actor: Actor<'_>, text: &str) -> Result<bool, Failure> {
+    Ok(actor.texts(text)?.iter().any(|found| found == text))
+}
+
+/// A new member reads and writes at once, a former member does neither from the next request on.
+pub fn r_029_a_membership_counts_from_the_next_request_on(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, anna, carl) = (tenant_admin(s), app(s, "anna"), app(s, "carl"));
+    let sales = || -> Result<_, Failure> { Ok(NewOwner::Group(group("sales")?)) };
+    admin.create_group("sales")?;
+    admin.add("sales", "carl")?;
+    let id = carl.keep(note("sales numbers").owner(sales()?))?;
+    ensure(!sees(anna, "sales numbers")?, "seen before the membership")?;
+    admin.add("sales", "anna")?;
+    ensure(sees(anna, "sales numbers")?, "not seen after the membership began")?;
+    anna.correct(&id, Some(1), note("sales numbers"))?;
+    admin.remove("sales", "anna")?;
+    ensure(!sees(anna, "sales numbers")?, "seen after the membership ended")?;
+    ensure(anna.memory(&id)?.is_none(), "found by id after the membership ended")?;
+    refused(anna.correct(&id, None, note("x")), Error::NotFound)?;
+    refused(anna.remember(note("x").owner(sales()?)), Error::NotFound)?;
+    ensure(sees(carl, "sales numbers")?, "the other member lost sight")
+}
+
+/// Generations are per tenant.
+pub fn r_029_the_grants_of_one_tenant_do_not_move_another_s(s: &dyn Subject) -> Result<(), Failure> {
+    let other_key = second_tenant(s)?;
+    let other = actor(s, &other_key, Some("anna"));
+    other.keep(note("kept"))?;
+    let query = ask(s, "kept")?;
+    let recalled = other.act::<action::Recall, _>(|pass| {
+        disturb(s)?;
+        block::on(s.backend().recall(pass, &query))
+    })?;
+    same(recalled.candidates.len(), 1, "hits")
+}
+
+/// A key that is revoked proves nothing any more, and what it was minted before opens nothing.
+pub fn r_029_a_revoked_key_and_its_capabilities_are_worth_nothing(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, b, now) = (tenant_admin(s), s.backend(), s.env_now());
+    let key = ApiKey::random(s.env());
+    let mut new = new_key(&key, &admin.tenant()?, Role::Agent);
+    new.credential.act_for = false;
+    let new = NewKey { subject: Some(parse("anna")?), ..new };
+    admin.act::<action::ManageKeys, _>(|pass| block::on(b.add_key(pass, new, now)))?;
+    let bound = actor(s, &key, None);
+    same(bound.id()?, app(s, "anna").id()?, "whom the key is bound to")?;
+    bound.keep(note("by a bound key"))?;
+    let query = ask(s, "bound key")?;
+    let recalled = bound.act::<action::Recall, _>(|pass| {
+        let revoked = admin.act::<action::ManageKeys, _>(|keys| block::on(b.revoke_key(keys, key.id(), now)));
+        revoked.map_err(|_| Error::Damaged)?;
+        block::on(b.recall(pass, &query))
+    });
+    refused(recalled, Error::GrantsMoved)?;
+    ensure(bound.caller().is_err(), "the revoked key is still valid")?;
+    same(app(s, "anna").texts("bound key")?.len(), 1, "what the key wrote")
+}
+
+/// What a deleted group owned is seen by nobody, and a new group of the same name does not inherit it
+///
+pub fn r_035_a_deleted_group_takes_its_memories_out_of_sight(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, anna) = (tenant_admin(s), app(s, "anna"));
+    admin.create_group("team")?;
+    admin.add("team", "anna")?;
+    let id = anna.keep(note("team secret").owner(NewOwner::Group(group("team")?)))?;
+    admin.change(DirectoryChange::DeleteGroup { name: group("team")? })?;
+    ensure(!sees(anna, "team secret")?, "seen after the group was deleted")?;
+    admin.create_group("team")?;
+    admin.add("team", "anna")?;
+    ensure(!sees(anna, "team secret")?, "inherited by a new group of the same name")?;
+    ensure(anna.memory(&id)?.is_none(), "found by id through a new group of the same name")
+}
+
+/// Groups with their numbers, members as the customer refers to them, and errors for what is not there.
+pub fn r_035_the_directory_tells_what_it_holds(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, b) = (tenant_admin(s), s.backend());
+    admin.create_group("b")?;
+    admin.create_group("a")?;
+    admin.add("a", "zoe")?;
+    admin.add("a", "anna")?;
+    admin.add("a", "anna")?;
+    admin.remove("b", "anna")?;
+    refused(admin.create_group("a"), Error::Exists)?;
+    refused(admin.add("c", "anna"), Error::NotFound)?;
+    refused(admin.remove("c", "anna"), Error::NotFound)?;
+    refused(admin.change(DirectoryChange::DeleteGroup { name: group("c")? }), Error::NotFound)?;
+    let groups = admin.act::<action::ReadDirectory, _>(|pass| block::on(b.groups(pass)))?;
+    let listed: Vec<(&str, u64)> = groups.iter().map(|group| (group.name.as_str(), group.members)).collect();
+    same(listed, vec![("a", 2), ("b", 0)], "groups")?;
+    let name = group("a")?;
+    let members = admin.act::<action::ReadDirectory, _>(|pass| block::on(b.members(pass, &name)))?;
+    let mut members: Vec<&str> = members.iter().map(|member| member.expose()).collect();
+    members.sort_unstable();
+    same(members, vec!["anna", "zoe"], "members")?;
+    let unknown = group("c")?;
+    refused(
+        admin.act::<action::ReadDirectory, _>(|pass| block::on(b.members(pass, &unknown))),
+        Error::NotFound,
+    )
+}
