@@ -117,15 +117,18 @@ fn linear_portable(linear: &Linear, input: &Quantised, out: &mut [f32]) {
         let steps = bytes.as_chunks::<STEP>().0;
         let groups = linear.packed.chunks_exact(linear.inputs * LANES);
         for ((group, finish), out) in groups.zip(finishes(linear)).zip(out.as_chunks_mut::<LANES>().0) {
-            let mut dots = [0_i32; LANES];
+            // Four sums per row, added up at the end: a form that compilers turn into vectors.
+            let mut sums = [[0_i32; STEP]; LANES];
             for (weights, step) in group.as_chunks::<STEP_BYTES>().0.iter().zip(steps) {
-                for (dot, weights) in dots.iter_mut().zip(weights.as_chunks::<STEP>().0) {
-                    for (&weight, &byte) in weights.iter().zip(step) {
-                        *dot = dot.wrapping_add(i32::from(weight) * (i32::from(byte) - 128));
+                let step = step.map(i32::from);
+                for (sums, weights) in sums.iter_mut().zip(weights.as_chunks::<STEP>().0) {
+                    for ((sum, &weight), x) in sums.iter_mut().zip(weights).zip(step) {
+                        *sum = sum.wrapping_add(i32::from(weight).wrapping_mul(x));
                     }
                 }
             }
-            *out = finish.apply(dots, scale);
+            let dots = sums.map(|sums| sums.iter().fold(0_i32, |all, sum| all.wrapping_add(*sum)));
+            *out = finish.apply(finish.without_offset(dots), scale);
         }
     }
 }
@@ -134,12 +137,20 @@ fn linear_portable(linear: &Linear, input: &Quantised, out: &mut [f32]) {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish<'a> {
     scale: &'a [f32; LANES],
-    /// Sums of the weights.
-    pub(super) sums: &'a [i32; LANES],
+    sums: &'a [i32; LANES],
     bias: &'a [f32; LANES],
 }
 
 impl Finish<'_> {
+    /// Exact sums of products out of those with inputs that are 128 too high each.
+    #[inline(always)]
+    pub(super) fn without_offset(self, mut dots: [i32; LANES]) -> [i32; LANES] {
+        for (dot, sum) in dots.iter_mut().zip(self.sums) {
+            *dot = dot.wrapping_sub(sum.wrapping_mul(128));
+        }
+        dots
+    }
+
     /// Outputs from exact sums of products.
     #[inline(always)]
     pub(super) fn apply(self, dots: [i32; LANES], input_scale: f32) -> [f32; LANES] {

@@ -3,17 +3,25 @@
 //! Two things need it: calling a function compiled for instructions that not every processor has, and
 //! moving bytes between arrays and registers. Results are equal to the portable form bit by bit.
 
-#![expect(unsafe_code, reason = "vector instructions cannot be reached otherwise")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "vector instructions cannot be reached otherwise")
+)]
 
 use super::kernels::{self, Kernels};
 
 /// The forms this processor can run, fastest first; the portable form is the last.
+#[cfg(target_arch = "x86_64")]
 pub(super) fn available() -> Vec<Kernels> {
-    let mut forms = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    x86::push_available(&mut forms);
+    let mut forms = x86::available();
     forms.push(kernels::PORTABLE);
     forms
+}
+
+/// The portable form: compilers turn it into the vector instructions every processor of the kind has.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn available() -> Vec<Kernels> {
+    vec![kernels::PORTABLE]
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -26,11 +34,12 @@ mod x86 {
     };
 
     use super::super::kernels::{
-        self, Attention, Finish, Kernels, LANES, Linear, Norm, Quantised, STEP, STEP_BYTES, finishes,
+        self, Attention, Kernels, LANES, Linear, Norm, Quantised, STEP, STEP_BYTES, finishes,
     };
 
-    /// Pushes the forms this processor can run, fastest first.
-    pub(super) fn push_available(forms: &mut Vec<Kernels>) {
+    /// The forms of this kind this processor can run, fastest first.
+    pub(super) fn available() -> Vec<Kernels> {
+        let mut forms = Vec::new();
         // INVARIANT: the functions of `vnni` and `avx2` are reachable only through the two constants
         // pushed here, that is, only after the processor was asked for the instructions they use.
         if is_x86_feature_detected!("avx512f")
@@ -43,6 +52,7 @@ mod x86 {
         if is_x86_feature_detected!("avx2") {
             forms.push(avx2::FORM);
         }
+        forms
     }
 
     /// Compiles the float kernels and `linear` once more for the given instructions.
@@ -139,19 +149,10 @@ mod x86 {
             for ((out, sum), &scale) in out.chunks_exact_mut(rows).zip(sums).zip(scales) {
                 let places = out.as_chunks_mut::<LANES>().0.iter_mut().skip(2 * pair);
                 for ((place, sum), finish) in places.zip(sum).zip([first, second]) {
-                    *place = finish.apply(without_offset(store512(sum), finish), scale);
+                    *place = finish.apply(finish.without_offset(store512(sum)), scale);
                 }
             }
         }
-    }
-
-    /// Inputs are 128 too high each, so a sum is 128 times the sum of the weights too high.
-    #[inline(always)]
-    fn without_offset(mut dots: [i32; LANES], finish: Finish<'_>) -> [i32; LANES] {
-        for (dot, sum) in dots.iter_mut().zip(finish.sums) {
-            *dot = dot.wrapping_sub(sum.wrapping_mul(128));
-        }
-        dots
     }
 
     #[target_feature(enable = "avx2")]
