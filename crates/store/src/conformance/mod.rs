@@ -69,6 +69,7 @@ macro_rules! conformance_checks {
                 r_036_keys_of_another_tenant_are_out_of_reach
             }
             revocation {
+                i_002_groups_that_a_capability_claims_open_nothing
                 r_029_a_capability_from_before_a_change_of_grants_opens_nothing
                 r_029_a_membership_counts_from_the_next_request_on
                 r_029_the_grants_of_one_tenant_do_not_move_another_s

@@ -1,7 +1,9 @@
 //! Grants: what a change of the directory does to capabilities that exist and to those that come.
 
-use merkwelt_authz::{ApiKey, Role, action};
-use merkwelt_domain::GroupId;
+use std::collections::BTreeSet;
+
+use merkwelt_authz::{ApiKey, Fut, GrantError, GrantSource, Grants, Principal, Role, action, authorize};
+use merkwelt_domain::{GroupId, TenantId};
 
 use super::actor::{Actor, actor, app, group, parse, second_tenant, tenant_admin};
 use super::failure::{ensure, refused, same};
@@ -10,7 +12,7 @@ use super::subject::{Subject, new_key};
 use super::{Failure, block};
 use crate::change::{Batch, NewOwner, Write};
 use crate::error::Error;
-use crate::ports::{DirectoryChange, NewKey};
+use crate::ports::{Backend, DirectoryChange, NewKey};
 use crate::query::{Key, KindSet, Listing, PageSize, ScanQuery};
 
 /// Some change of grants in the first tenant, as another request would make it meanwhile.
@@ -120,6 +122,49 @@ pub fn r_029_a_membership_counts_from_the_next_request_on(s: &dyn Subject) -> Re
     refused(anna.correct(&id, None, note("x")), Error::NotFound)?;
     refused(anna.remember(note("x").owner(sales()?)), Error::NotFound)?;
     ensure(sees(carl, "sales numbers")?, "the other member lost sight")
+}
+
+/// A directory that lies about memberships.
+struct Liar<'s> {
+    truth: &'s dyn Backend,
+    groups: BTreeSet<GroupId>,
+}
+
+impl GrantSource for Liar<'_> {
+    fn grants<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        principal: &'a Principal,
+    ) -> Fut<'a, Result<Option<Grants>, GrantError>> {
+        Box::pin(async move {
+            let grants = self.truth.grants(tenant, principal).await?;
+            Ok(grants.map(|grants| Grants { groups: self.groups.clone(), ..grants }))
+        })
+    }
+}
+
+/// A capability says who, where and what for; who is a member of what the store knows better (I-2).
+pub fn i_002_groups_that_a_capability_claims_open_nothing(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, anna, bob, b) = (tenant_admin(s), app(s, "anna"), app(s, "bob"), s.backend());
+    admin.create_group("board")?;
+    admin.add("board", "bob")?;
+    let owner = || -> Result<_, Failure> { Ok(NewOwner::Group(group("board")?)) };
+    let id = bob.keep(note("board secret").owner(owner()?))?;
+    let groups = admin.act::<action::ManageDirectory, _>(|pass| block::on(b.groups(pass)))?;
+    let liar = Liar { truth: b, groups: groups.into_iter().map(|group| group.id).collect() };
+    let request = anna.request()?;
+    let denied = |_| Failure::new("not authorised");
+    let pass = block::on(authorize::<action::Recall>(&liar, &request)).map_err(denied)?;
+    let found = block::on(b.recall(&pass, &ask(s, "board secret")?))?;
+    same(found.candidates.len(), 0, "hits of a claimed group")?;
+    let (keys, now) = ([Key::Memory(id)], s.env_now());
+    let fetched = block::on(b.fetch(&pass, &keys, now))?;
+    ensure(fetched.iter().all(Option::is_none), "found by id through a claimed group")?;
+    same(block::on(b.flat_cost(&pass, None, now))?.items, 0, "items of a claimed group")?;
+    let pass = block::on(authorize::<action::RememberShared>(&liar, &request)).map_err(denied)?;
+    let writes = vec![Write::Remember(note("by a liar").owner(owner()?).build(s)?)];
+    let written = block::on(b.commit(Batch::writes(&pass, writes, None, now)));
+    refused(written.map_err(Failure::from), Error::NotFound)
 }
 
 /// Generations are per tenant.
