@@ -120,7 +120,7 @@ fn linear_portable(linear: &Linear, input: &Quantised, out: &mut [f32]) {
             // Four sums per row, added up at the end: a form that compilers turn into vectors.
             let mut sums = [[0_i32; STEP]; LANES];
             for (weights, step) in group.as_chunks::<STEP_BYTES>().0.iter().zip(steps) {
-                let step = step.map(i32::from);
+                let step = step.map(|byte| i32::from(byte) - 128);
                 for (sums, weights) in sums.iter_mut().zip(weights.as_chunks::<STEP>().0) {
                     for ((sum, &weight), x) in sums.iter_mut().zip(weights).zip(step) {
                         *sum = sum.wrapping_add(i32::from(weight).wrapping_mul(x));
@@ -128,7 +128,7 @@ fn linear_portable(linear: &Linear, input: &Quantised, out: &mut [f32]) {
                 }
             }
             let dots = sums.map(|sums| sums.iter().fold(0_i32, |all, sum| all.wrapping_add(*sum)));
-            *out = finish.apply(finish.without_offset(dots), scale);
+            *out = finish.apply(dots, scale);
         }
     }
 }
@@ -137,12 +137,14 @@ fn linear_portable(linear: &Linear, input: &Quantised, out: &mut [f32]) {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish<'a> {
     scale: &'a [f32; LANES],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for unsigned inputs only"))]
     sums: &'a [i32; LANES],
     bias: &'a [f32; LANES],
 }
 
 impl Finish<'_> {
     /// Exact sums of products out of those with inputs that are 128 too high each.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn without_offset(self, mut dots: [i32; LANES]) -> [i32; LANES] {
         for (dot, sum) in dots.iter_mut().zip(self.sums) {
