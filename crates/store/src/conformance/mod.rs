@@ -131,9 +131,9 @@ macro_rules! conformance_checks {
                 a_remembered_answer_ends_at_its_time
             }
             erasure {
-                r_055_an_erasure_leaves_nothing_of_the_subject_and_all_of_the_others
-                r_055_an_erased_person_who_comes_back_is_somebody_new
-                r_055_an_erasure_can_be_repeated
+                r_064_an_erasure_leaves_nothing_of_the_subject_and_all_of_the_others
+                r_067_an_erased_person_who_comes_back_is_somebody_new
+                r_069_an_erasure_can_be_repeated
                 i_009_nothing_opens_after_an_erasure_was_accepted
             }
             evidence {

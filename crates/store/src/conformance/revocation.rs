@@ -63,12 +63,45 @@ pub fn r_029_a_capability_from_before_a_change_of_grants_opens_nothing(
         block::on(b.entries(pass, 0, 10))
     });
     refused(entries, Error::GrantsMoved)?;
-    let erased = actor(s, &s.keys().officer, Some("anna")).act::<action::Erase, _>(|pass| {
+    administration_of_old_capabilities(s)?;
+    same(anna.texts("late")?, vec!["early".to_owned()], "what was written")
+}
+
+fn administration_of_old_capabilities(s: &dyn Subject) -> Result<(), Failure> {
+    let (b, now, admin) = (s.backend(), s.env_now(), tenant_admin(s));
+    let id = app(s, "anna").id()?;
+    let officer = actor(s, &s.keys().officer, Some("anna"));
+    let erased = officer.act::<action::Erase, _>(|pass| {
         disturb(s)?;
         block::on(b.erase(pass, now))
     });
     refused(erased, Error::GrantsMoved)?;
-    same(anna.texts("late")?, vec!["early".to_owned()], "what was written")
+    let residue = officer.act::<action::Erase, _>(|pass| {
+        disturb(s)?;
+        block::on(b.residue(pass, &id))
+    });
+    refused(residue, Error::GrantsMoved)?;
+    let key = new_key(&ApiKey::random(s.env()), &admin.tenant()?, Role::App);
+    let added = admin.act::<action::ManageKeys, _>(|pass| {
+        disturb(s)?;
+        block::on(b.add_key(pass, key, now))
+    });
+    refused(added, Error::GrantsMoved)?;
+    let revoked = admin.act::<action::ManageKeys, _>(|pass| {
+        disturb(s)?;
+        block::on(b.revoke_key(pass, s.keys().app.id(), now))
+    });
+    refused(revoked, Error::GrantsMoved)?;
+    let checkpoint = admin.act::<action::ReadEvidence, _>(|pass| {
+        disturb(s)?;
+        block::on(b.checkpoint(pass))
+    });
+    refused(checkpoint, Error::GrantsMoved)?;
+    let proof = admin.act::<action::ReadEvidence, _>(|pass| {
+        disturb(s)?;
+        block::on(b.proof(pass, 0))
+    });
+    refused(proof, Error::GrantsMoved)
 }
 
 fn reads_of_old_capabilities(s: &dyn Subject) -> Result<(), Failure> {
