@@ -1,0 +1,4 @@
+CREATE TABLE keys (
+  owner   TEXT PRIMARY KEY,
+  wrapped BLOB NOT NULL
+) STRICT, WITHOUT ROWID;

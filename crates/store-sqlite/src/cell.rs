@@ -1,0 +1,166 @@
+//! One tenant's cell: its files, its keys, its writer, its readers and its search shard. Everything of a
+//! tenant stands in one SQLite file, so one transaction covers a change, the permission it rests on and its
+//! evidence.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use merkwelt_domain::{Env, TenantId, Timestamp};
+use merkwelt_ledger::note::Signer;
+use merkwelt_store::Error;
+use merkwelt_store::evidence::genesis_draft;
+use merkwelt_store::query::ModelId;
+use rusqlite::Connection;
+
+use crate::control::TenantSecrets;
+use crate::crypt::{OwnerKeys, Secret, TenantKeys};
+use crate::error::{OpenError, on_open};
+use crate::keyring::Keyring;
+use crate::layout::Layout;
+use crate::pool::lock;
+use crate::schema;
+use crate::shard::ShardPlace;
+use crate::snapshot::{Snapshot, Viewer};
+use crate::writer::Writer;
+
+/// Open read connections that are kept per cell.
+const READERS_MAX: usize = 2;
+
+/// An open cell.
+pub(crate) struct Cell {
+    pub(crate) tenant: TenantId,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) keys: TenantKeys,
+    pub(crate) ring: Keyring,
+    pub(crate) writer: Writer,
+    pub(crate) shard: ShardPlace,
+    /// The model the instance is configured with; vectors of another are refused.
+    pub(crate) model: Option<ModelId>,
+    /// When it was last used, in uses of the instance.
+    pub(crate) used: AtomicU64,
+    path: PathBuf,
+    readers: Mutex<Vec<Connection>>,
+    /// Held shared by every reader; held alone while the file is rewritten.
+    gate: RwLock<()>,
+}
+
+impl Cell {
+    /// Makes the files of a new tenant and the genesis of its ledger. Durable when it returns.
+    pub(crate) fn create(
+        layout: &Layout,
+        tenant: &TenantId,
+        secrets: &TenantSecrets,
+        env: &Arc<dyn Env>,
+        model: Option<ModelId>,
+        at: Timestamp,
+    ) -> Result<Self, OpenError> {
+        layout.make_tenant(tenant)?;
+        let ring = Keyring::create(tenant, &layout.keys(tenant))?;
+        let path = layout.cell(tenant);
+        let writer = Writer::over(schema::create(&schema::CELL, &path)?);
+        let cell = Self::assemble(tenant, secrets, env, model, (ring, writer, path))?;
+        cell.begin(&secrets.seed, at).map_err(|error| on_open(error, schema::CELL.name))?;
+        layout.sync(tenant)?;
+        Ok(cell)
+    }
+
+    /// Opens the files of a tenant.
+    pub(crate) fn open(
+        layout: &Layout,
+        tenant: &TenantId,
+        secrets: &TenantSecrets,
+        env: &Arc<dyn Env>,
+        model: Option<ModelId>,
+    ) -> Result<Self, OpenError> {
+        let ring = Keyring::open(tenant, &layout.keys(tenant))?;
+        let path = layout.cell(tenant);
+        let writer = Writer::over(schema::open(&schema::CELL, &path)?);
+        Self::assemble(tenant, secrets, env, model, (ring, writer, path))
+    }
+
+    fn assemble(
+        tenant: &TenantId,
+        secrets: &TenantSecrets,
+        env: &Arc<dyn Env>,
+        model: Option<ModelId>,
+        (ring, writer, path): (Keyring, Writer, PathBuf),
+    ) -> Result<Self, OpenError> {
+        Ok(Self {
+            tenant: tenant.clone(),
+            env: Arc::clone(env),
+            keys: TenantKeys::new(&secrets.key).map_err(|error| on_open(error, schema::CELL.name))?,
+            ring,
+            writer,
+            shard: ShardPlace::default(),
+            model,
+            used: AtomicU64::new(0),
+            path,
+            readers: Mutex::new(Vec::new()),
+            gate: RwLock::new(()),
+        })
+    }
+
+    /// The tenant's own key and the first entry of its ledger.
+    fn begin(&self, seed: &Secret, at: Timestamp) -> Result<(), Error> {
+        self.ring.add(self.env.as_ref(), &self.keys, self.tenant.as_str())?;
+        let draft = genesis_draft(&self.tenant, signer(&self.tenant, seed)?.verifier_key().clone())?;
+        self.write_blocking(move |work| work.append(&[draft], at).map(|_| ()))
+    }
+
+    /// The keys of an owner, by the id that stands in the `owner` column.
+    pub(crate) fn owner_keys(&self, owner: &str) -> Result<Arc<OwnerKeys>, Error> {
+        self.ring.get(&self.keys, owner)
+    }
+
+    /// Reads in one snapshot, after comparing the grant epoch in it (I-2).
+    pub(crate) fn read<T>(
+        &self,
+        viewer: &Viewer,
+        work: impl FnOnce(&Snapshot<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.snapshot(|cell, connection| work(&Snapshot::take(cell, connection, viewer)?))
+    }
+
+    /// Reads in one snapshot on the service's own behalf.
+    pub(crate) fn snapshot<T>(
+        &self,
+        work: impl FnOnce(&Self, &Connection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        use crate::error::Sql as _;
+        let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let pooled = lock(&self.readers).pop();
+        let connection = match pooled {
+            Some(connection) => connection,
+            None => schema::again(&schema::CELL, &self.path).map_err(|_| Error::Unavailable)?,
+        };
+        let tx = connection.unchecked_transaction().sql()?;
+        let result = work(self, &tx);
+        tx.finish().sql()?;
+        let mut readers = lock(&self.readers);
+        if readers.len() < READERS_MAX {
+            readers.push(connection);
+        }
+        result
+    }
+
+    /// Rewrites the file without its dead bytes while no reader is inside.
+    pub(crate) fn compact(&self) -> Result<(), Error> {
+        self.writer.alone(|connection| {
+            let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+            // Idle readers hold no snapshot, but their page caches hold pages.
+            lock(&self.readers).clear();
+            schema::compact(connection)
+        })
+    }
+}
+
+/// The key of a tenant's ledger. Its name is the log's origin.
+pub(crate) fn signer(tenant: &TenantId, seed: &Secret) -> Result<Signer, Error> {
+    Signer::from_seed(&origin(tenant), seed.expose()).map_err(|_| Error::Damaged)
+}
+
+/// The identity of a tenant's ledger.
+pub(crate) fn origin(tenant: &TenantId) -> String {
+    format!("merkwelt/tenant/{}", tenant.as_str())
+}

@@ -1,0 +1,358 @@
+//! An open data directory: which cells are open, what they may take of memory, and how tenants and keys of
+//! the instance come to be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use merkwelt_authz::Role;
+use merkwelt_domain::{Env, TenantId, Timestamp};
+use merkwelt_ledger::entry::EntryType;
+use merkwelt_store::evidence::founding_draft;
+use merkwelt_store::query::ModelId;
+use merkwelt_store::{Error, Founding, KeyInfo, NewKey, Tenant};
+
+use crate::cell::Cell;
+use crate::control::{Control, TenantSecrets};
+use crate::crypt::MasterKey;
+use crate::error::{OpenError, on_open};
+use crate::layout::Layout;
+use crate::pool::{Pool, Threads, lock};
+use crate::schema;
+use crate::snapshot::State;
+
+/// How an instance works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The embedding model in use. Vectors of another are refused (I-14); without one, the first model
+    /// that a tenant writes vectors of is the tenant's.
+    pub model: Option<ModelId>,
+    /// Where blocking work runs.
+    pub threads: Threads,
+    /// The most bytes that search shards may take together; the longest unused go first.
+    pub shard_bytes_max: usize,
+    /// The most cells that are open at once, with up to four connections each.
+    pub cells_max: usize,
+}
+
+impl Default for Options {
+    /// Four threads, 1 GiB of shards, 512 open cells.
+    fn default() -> Self {
+        Self {
+            model: None,
+            threads: Threads::Pool(NonZeroUsize::MIN.saturating_add(3)),
+            shard_bytes_max: 1 << 30,
+            cells_max: 512,
+        }
+    }
+}
+
+/// What an instance takes at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Open cells.
+    pub cells: usize,
+    /// About the bytes of their search shards.
+    pub shard_bytes: usize,
+    /// Transactions that the open cells committed since they were opened.
+    pub commits: u64,
+}
+
+/// The embedded store. Dropping it finishes what was begun and closes the files.
+pub struct Sqlite {
+    pub(crate) pool: Pool,
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sqlite({} open cells)", self.usage().cells)
+    }
+}
+
+/// What the pool's tasks share.
+pub(crate) struct Inner {
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) control: Mutex<Control>,
+    layout: Layout,
+    options: Options,
+    cells: Mutex<BTreeMap<TenantId, Arc<Cell>>>,
+    /// Held while a cell is opened or a tenant is made, so that no cell is ever opened twice.
+    opening: Mutex<()>,
+    uses: AtomicU64,
+    /// Goes last: the lock is given back when everything is closed.
+    _lock: File,
+}
+
+/// What the instance's own tenant is called; no other may be.
+const SYSTEM_NAME: &str = "system";
+
+impl Sqlite {
+    /// Creates a data directory with the first tenants and keys. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`]; what was begun is left behind and is no data directory.
+    pub fn create(
+        root: &Path,
+        master: &MasterKey,
+        founding: Founding,
+        env: Arc<dyn Env>,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let layout = Layout::create(root)?;
+        let lock = layout.lock()?;
+        let control = Control::create(&layout.control(), master)?;
+        if let Some(model) = &options.model {
+            control.set_model(model)?;
+        }
+        let inner = Inner::over(layout, lock, control, env, options);
+        inner.found(founding)?;
+        Ok(Self { pool: Pool::new(inner.options.threads), inner: Arc::new(inner) })
+    }
+
+    /// Opens a data directory and resumes what was interrupted. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`], each with a text that says what to do.
+    pub fn open(
+        root: &Path,
+        master: &MasterKey,
+        env: Arc<dyn Env>,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let layout = Layout::open(root)?;
+        let lock = layout.lock()?;
+        let control = Control::open(&layout.control(), master)?;
+        for tenant in control.tenant_ids() {
+            schema::probe(&schema::CELL, &layout.cell(&tenant))?;
+            schema::probe(&schema::KEYS, &layout.keys(&tenant))?;
+        }
+        let inner = Inner::over(layout, lock, control, env, options);
+        inner.check_model()?;
+        inner.resume().map_err(|error| on_open(error, schema::CELL.name))?;
+        Ok(Self { pool: Pool::new(inner.options.threads), inner: Arc::new(inner) })
+    }
+
+    /// What is in use now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let cells = lock(&self.inner.cells);
+        Usage {
+            cells: cells.len(),
+            shard_bytes: cells.values().map(|cell| cell.shard.bytes()).sum(),
+            commits: cells.values().map(|cell| cell.writer.commits()).sum(),
+        }
+    }
+}
+
+impl Inner {
+    fn over(layout: Layout, lock: File, control: Control, env: Arc<dyn Env>, options: Options) -> Self {
+        Self {
+            env,
+            control: Mutex::new(control),
+            layout,
+            options,
+            cells: Mutex::new(BTreeMap::new()),
+            opening: Mutex::new(()),
+            uses: AtomicU64::new(0),
+            _lock: lock,
+        }
+    }
+
+    fn found(&self, founding: Founding) -> Result<(), OpenError> {
+        let Founding { system, admin, tenant, keys, at } = founding;
+        let name = SYSTEM_NAME.parse().map_err(|_| OpenError::Damaged(schema::CONTROL.name))?;
+        if tenant.name == name || tenant.id == system {
+            return Err(OpenError::Exists);
+        }
+        let own = Tenant { id: system, name, created_at: at };
+        self.make_tenant(&own, vec![admin], true, at)?;
+        self.make_tenant(&tenant, keys, false, at)
+    }
+
+    fn make_tenant(
+        &self,
+        tenant: &Tenant,
+        keys: Vec<NewKey>,
+        system: bool,
+        at: Timestamp,
+    ) -> Result<(), OpenError> {
+        let secrets = TenantSecrets::random(self.env.as_ref());
+        let model = self.options.model.clone();
+        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, model, at)?;
+        let file = schema::CONTROL.name;
+        if system {
+            lock(&self.control).set_system(&tenant.id);
+        }
+        let keys = keys
+            .into_iter()
+            .map(|key| self.found_key(&cell, key, at))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| on_open(error, file))?;
+        lock(&self.control)
+            .add_tenant(self.env.as_ref(), tenant, &secrets, system, &keys)
+            .map_err(|error| on_open(error, file))?;
+        self.keep(cell);
+        Ok(())
+    }
+
+    /// Makes the cell of a further tenant; `witness` writes the evidence between the files and the row that
+    /// makes them count.
+    pub(crate) fn add_tenant(
+        &self,
+        tenant: &Tenant,
+        first: NewKey,
+        witness: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _opening = lock(&self.opening);
+        let at = tenant.created_at;
+        if lock(&self.control).has_tenant(&tenant.id, &tenant.name)
+            || lock(&self.control).key(&first.credential.key).is_some()
+        {
+            return Err(Error::Exists);
+        }
+        if first.credential.tenant != tenant.id {
+            return Err(Error::NotFound);
+        }
+        let secrets = TenantSecrets::random(self.env.as_ref());
+        let model = self.options.model.clone();
+        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, model, at)
+            .map_err(|_| Error::Unavailable)?;
+        let key = self.found_key(&cell, first, at)?;
+        witness()?;
+        lock(&self.control).add_tenant(self.env.as_ref(), tenant, &secrets, false, &[key])?;
+        self.keep(cell);
+        Ok(())
+    }
+
+    /// Binds a key that comes into being with its tenant, when no key of the tenant could ask for it.
+    fn found_key(&self, cell: &Cell, key: NewKey, at: Timestamp) -> Result<KeyInfo, Error> {
+        let info = self.bind(cell, key, at)?;
+        let id = info.credential.key.as_str();
+        let draft = founding_draft(&cell.tenant, EntryType::KeyChanged, "created", id)?;
+        cell.write_blocking(move |work| work.append(&[draft], at).map(|_| ()))?;
+        Ok(info)
+    }
+
+    /// Binds a new key to the subject it names.
+    pub(crate) fn bind(&self, cell: &Cell, key: NewKey, at: Timestamp) -> Result<KeyInfo, Error> {
+        let NewKey { mut credential, subject, label } = key;
+        let system = lock(&self.control).system()?;
+        let instance = credential.role == Role::InstanceAdmin && cell.tenant != system;
+        if credential.tenant != cell.tenant || instance {
+            return Err(Error::NotFound);
+        }
+        credential.subject = subject.map(|reference| cell.subject(&reference)).transpose()?;
+        Ok(KeyInfo { credential, label, created_at: at })
+    }
+
+    fn check_model(&self) -> Result<(), OpenError> {
+        let Some(configured) = &self.options.model else { return Ok(()) };
+        let recorded = lock(&self.control).model()?;
+        let other = |recorded: &ModelId| OpenError::OtherModel {
+            recorded: recorded.as_str().to_owned(),
+            configured: configured.as_str().to_owned(),
+        };
+        if let Some(recorded) = recorded {
+            return if recorded == *configured { Ok(()) } else { Err(other(&recorded)) };
+        }
+        // The first start with a model: whatever was written without one configured must be of it.
+        let tenants = lock(&self.control).tenant_ids();
+        for tenant in tenants {
+            let kept = self
+                .cell(&tenant)
+                .and_then(|cell| cell.snapshot(|_, db| State::read(db)))
+                .map_err(|error| on_open(error, schema::CELL.name))?
+                .model;
+            if let Some(kept) = kept.filter(|kept| kept != configured) {
+                return Err(other(&kept));
+            }
+        }
+        lock(&self.control).set_model(configured)
+    }
+
+    fn resume(&self) -> Result<(), Error> {
+        let marked = lock(&self.control).erasing()?;
+        for tenant in marked {
+            let cell = self.cell(&tenant)?;
+            for subject in cell.pending_erasures()? {
+                let id = subject.parse().map_err(|_| Error::Damaged)?;
+                lock(&self.control).unbind(&tenant, &id, self.env.now())?;
+                cell.finish_erasure(&subject, self.env.now())?;
+            }
+            lock(&self.control).mark_erasing(&tenant, false)?;
+        }
+        Ok(())
+    }
+
+    /// A cell that is open already; does not block on files.
+    pub(crate) fn open_cell(&self, tenant: &TenantId) -> Option<Arc<Cell>> {
+        let cell = lock(&self.cells).get(tenant).cloned()?;
+        cell.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Some(cell)
+    }
+
+    /// A cell, opened if need be; [`Error::NotFound`] for an unknown tenant.
+    pub(crate) fn cell(&self, tenant: &TenantId) -> Result<Arc<Cell>, Error> {
+        if let Some(cell) = self.open_cell(tenant) {
+            return Ok(cell);
+        }
+        let _opening = lock(&self.opening);
+        if let Some(cell) = self.open_cell(tenant) {
+            return Ok(cell);
+        }
+        let secrets = lock(&self.control).secrets(tenant)?.ok_or(Error::NotFound)?;
+        let model = self.options.model.clone();
+        let cell = Cell::open(&self.layout, tenant, &secrets, &self.env, model).map_err(|error| {
+            if matches!(error, OpenError::Io(_) | OpenError::Locked) {
+                Error::Unavailable
+            } else {
+                Error::Damaged
+            }
+        })?;
+        Ok(self.keep(cell))
+    }
+
+    fn keep(&self, cell: Cell) -> Arc<Cell> {
+        let cell = Arc::new(cell);
+        cell.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let mut gone = Vec::new();
+        let mut cells = lock(&self.cells);
+        cells.insert(cell.tenant.clone(), Arc::clone(&cell));
+        while cells.len() > self.options.cells_max.max(1) {
+            // INVARIANT: only a cell nobody holds is closed, so no file has two writers.
+            let idle = cells
+                .iter()
+                .filter(|(_, cell)| Arc::strong_count(cell) == 1)
+                .min_by_key(|(_, cell)| cell.used.load(Ordering::Relaxed))
+                .map(|(tenant, _)| tenant.clone());
+            let Some(idle) = idle else { break };
+            gone.extend(cells.remove(&idle));
+        }
+        drop(cells);
+        // Closing writes the log back into the file; nobody needs to wait for the list meanwhile.
+        drop(gone);
+        cell
+    }
+
+    /// Evicts the longest unused shards until the rest fits the budget. `busy` stays.
+    pub(crate) fn fit_shards(&self, busy: &TenantId) {
+        let mut open: Vec<Arc<Cell>> = lock(&self.cells).values().cloned().collect();
+        let mut held: usize = open.iter().map(|cell| cell.shard.bytes()).sum();
+        if held <= self.options.shard_bytes_max {
+            return;
+        }
+        open.sort_by_key(|cell| cell.used.load(Ordering::Relaxed));
+        for cell in open.iter().filter(|cell| cell.tenant != *busy) {
+            if held <= self.options.shard_bytes_max {
+                return;
+            }
+            held = held.saturating_sub(cell.shard.bytes());
+            cell.shard.evict();
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The embedded store: one SQLite file per tenant, everything a person wrote encrypted under that person's
+//! key, and search in memory. See DESIGN section 4 for why; the boundary is `merkwelt_store::Store`.
+//!
+//! ```text
+//! data/control.db              tenants, wrapped tenant keys and ledger seeds, API keys
+//! data/lock                    held by the one process that has it open
+//! data/tenants/<id>/cell.db    content, directory, evidence of one tenant
+//! data/tenants/<id>/keys.db    one wrapped key per owner
+//! ```
+//!
+//! Nothing here asks for a clock, random bytes or a runtime: they come as `Env`, and blocking work runs on a
+//! pool of its own.
+
+mod cell;
+mod change;
+mod control;
+mod crypt;
+mod directory;
+mod erase;
+mod error;
+mod examine;
+mod instance;
+mod keyring;
+mod layout;
+mod log;
+mod pool;
+mod ports;
+mod read;
+mod recall;
+mod rows;
+mod schema;
+mod shard;
+mod snapshot;
+mod witness;
+mod writer;
+mod writes;
+
+pub use crypt::MasterKey;
+pub use error::OpenError;
+pub use examine::Examined;
+pub use instance::{Options, Sqlite, Usage};
+pub use pool::Threads;

@@ -1,0 +1,193 @@
+//! Opening a database file: settings, file kind, and numbered migrations. A file of another program, of a
+//! newer version or with another history of migrations is refused before anything is read from it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use ring::digest::{SHA256, digest};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+
+use crate::error::{OpenError, Sql as _};
+
+/// One numbered change of a schema.
+struct Migration {
+    number: u32,
+    sql: &'static str,
+}
+
+/// One kind of database file.
+pub(crate) struct Kind {
+    /// What messages call it.
+    pub(crate) name: &'static str,
+    /// `PRAGMA application_id`: `MW` and one letter.
+    application_id: i32,
+    migrations: &'static [Migration],
+}
+
+/// `control.db`.
+pub(crate) const CONTROL: Kind = Kind {
+    name: "control.db",
+    application_id: 0x4D57_0043,
+    migrations: &[Migration { number: 1, sql: include_str!("../migrations/control-0001.sql") }],
+};
+
+/// `cell.db`.
+pub(crate) const CELL: Kind = Kind {
+    name: "cell.db",
+    application_id: 0x4D57_0044,
+    migrations: &[Migration { number: 1, sql: include_str!("../migrations/cell-0001.sql") }],
+};
+
+/// `keys.db`.
+pub(crate) const KEYS: Kind = Kind {
+    name: "keys.db",
+    application_id: 0x4D57_004B,
+    migrations: &[Migration { number: 1, sql: include_str!("../migrations/keys-0001.sql") }],
+};
+
+const FILE_MODE: u32 = 0o600;
+const PAGE_BYTES: u32 = 8192;
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Creates an empty database file for its owner's eyes only and brings it to the newest schema.
+pub(crate) fn create(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
+    // The write-ahead log and its index get the mode of the main file.
+    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
+    let mut connection = connect(kind, path)?;
+    connection
+        .pragma_update(None, "page_size", PAGE_BYTES)
+        .and_then(|()| connection.pragma_update(None, "application_id", kind.application_id))
+        .opening(kind.name)?;
+    settle(kind, &connection)?;
+    migrate(kind, &mut connection)?;
+    checkpoint(&connection).opening(kind.name)?;
+    Ok(connection)
+}
+
+/// Opens an existing database file and brings it to the newest schema.
+pub(crate) fn open(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
+    probe(kind, path)?;
+    let mut connection = connect(kind, path)?;
+    settle(kind, &connection)?;
+    migrate(kind, &mut connection)?;
+    Ok(connection)
+}
+
+/// One more connection to a file that [`open`] or [`create`] has checked.
+pub(crate) fn again(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
+    let connection = connect(kind, path)?;
+    settle(kind, &connection)?;
+    Ok(connection)
+}
+
+fn connect(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).opening(kind.name)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn settle(kind: &Kind, connection: &Connection) -> Result<(), OpenError> {
+    // `secure_delete` alone is not erasure, but with it a VACUUM leaves nothing behind.
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = FULL;
+             PRAGMA secure_delete = ON;
+             PRAGMA foreign_keys = ON;
+             PRAGMA temp_store = MEMORY;
+             PRAGMA trusted_schema = OFF;
+             PRAGMA cell_size_check = ON;
+             PRAGMA cache_size = -1024;
+             PRAGMA busy_timeout = 5000;",
+        )
+        .opening(kind.name)
+}
+
+/// Refuses a file that is missing, cut off, of another program or of a newer version.
+pub(crate) fn probe(kind: &Kind, path: &Path) -> Result<(), OpenError> {
+    let mut file = File::open(path).map_err(|error| {
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        if missing { OpenError::Damaged(kind.name) } else { OpenError::Io(error.kind()) }
+    })?;
+    let length = file.metadata()?.len();
+    let mut header = [0u8; 100];
+    file.read_exact(&mut header).map_err(|_| OpenError::Damaged(kind.name))?;
+    let word =
+        |at: usize| header.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+    if !header.starts_with(MAGIC) || word(68) != kind.application_id.cast_unsigned() {
+        return Err(OpenError::Foreign(kind.name));
+    }
+    if word(60) > newest(kind) {
+        return Err(OpenError::Newer(kind.name));
+    }
+    // A page the log has not brought to the main file yet is not counted in the main file's header.
+    if length < u64::from(word(28)) * u64::from(PAGE_BYTES) {
+        return Err(OpenError::Damaged(kind.name));
+    }
+    Ok(())
+}
+
+fn newest(kind: &Kind) -> u32 {
+    kind.migrations.iter().map(|migration| migration.number).max().unwrap_or(0)
+}
+
+/// Applies what is missing, each migration in a transaction of its own, and compares what was applied.
+fn migrate(kind: &Kind, connection: &mut Connection) -> Result<(), OpenError> {
+    let version: u32 =
+        connection.query_row("PRAGMA user_version", [], |row| row.get(0)).opening(kind.name)?;
+    if version > newest(kind) {
+        return Err(OpenError::Newer(kind.name));
+    }
+    for migration in kind.migrations {
+        let checksum = digest(&SHA256, migration.sql.as_bytes());
+        if migration.number <= version {
+            let applied: Option<Vec<u8>> = connection
+                .query_row("SELECT checksum FROM migrations WHERE number = ?1", [migration.number], |row| {
+                    row.get(0)
+                })
+                .optional()
+                .opening(kind.name)?;
+            if applied.as_deref() != Some(checksum.as_ref()) {
+                return Err(OpenError::Damaged(kind.name));
+            }
+            continue;
+        }
+        apply(connection, migration, checksum.as_ref()).opening(kind.name)?;
+    }
+    Ok(())
+}
+
+fn apply(connection: &mut Connection, migration: &Migration, checksum: &[u8]) -> rusqlite::Result<()> {
+    let tx = connection.transaction()?;
+    tx.execute_batch(
+        "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, checksum BLOB NOT NULL) STRICT;",
+    )?;
+    tx.execute_batch(migration.sql)?;
+    tx.execute("INSERT INTO migrations (number, checksum) VALUES (?1, ?2)", (migration.number, checksum))?;
+    tx.pragma_update(None, "user_version", migration.number)?;
+    tx.commit()
+}
+
+/// Brings the write-ahead log into the main file and empties it. Whether a reader stood in the way is
+/// returned: SQLite reports that as a success (`busy` = 1) that did nothing.
+pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<bool> {
+    let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    Ok(busy == 0)
+}
+
+/// Rewrites the file without its dead bytes and empties the write-ahead log.
+pub(crate) fn compact(connection: &Connection) -> Result<(), merkwelt_store::Error> {
+    connection.execute_batch("VACUUM").sql()?;
+    for _ in 0..COMPACT_ATTEMPTS {
+        if checkpoint(connection).sql()? {
+            return Ok(());
+        }
+    }
+    Err(merkwelt_store::Error::Unavailable)
+}
+
+/// How often an open reader is waited for; each attempt waits for the busy timeout.
+const COMPACT_ATTEMPTS: u32 = 4;

@@ -1,0 +1,382 @@
+//! What one tenant's shard holds: a row of small numbers per searchable record, packed vectors, and postings
+//! of terms. A removed row is dead at once; its place is given back when a quarter of the rows is dead.
+
+use std::collections::BTreeMap;
+
+use merkwelt_domain::memory::{Kind, Revision};
+use merkwelt_domain::{ConversationId, MemoryId};
+use merkwelt_store::Error;
+use merkwelt_store::query::ModelId;
+use merkwelt_store::record::RecordId;
+
+use crate::rows::kind_code;
+use crate::shard::vectors::Vectors;
+
+/// The kind code of a turn; memories have those of their kinds.
+pub(crate) const TURN: u8 = 200;
+/// "Without": no conversation, or no end.
+pub(crate) const NONE: u32 = u32::MAX;
+
+const SYMBOLS: usize = 26;
+
+/// The key of a searchable record: the symbols of a memory's id and zero, or those of a conversation's id
+/// and the number of a turn. Symbols sort as the ids do.
+pub(crate) type RowKey = ([u8; SYMBOLS], u32);
+
+pub(crate) fn memory_key(id: &MemoryId) -> Result<RowKey, Error> {
+    Ok((symbols(id.as_str(), MemoryId::PREFIX)?, 0))
+}
+
+pub(crate) fn turn_key(id: &ConversationId, number: u32) -> Result<RowKey, Error> {
+    Ok((symbols(id.as_str(), ConversationId::PREFIX)?, number))
+}
+
+fn symbols(id: &str, prefix: &str) -> Result<[u8; SYMBOLS], Error> {
+    id.strip_prefix(prefix).and_then(|body| body.as_bytes().try_into().ok()).ok_or(Error::Damaged)
+}
+
+/// A record as the shard takes it in.
+pub(crate) struct Entry {
+    pub(crate) key: RowKey,
+    /// The revision of a memory.
+    pub(crate) revision: u32,
+    pub(crate) owner: String,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) conversation: Option<String>,
+    pub(crate) valid_from: i64,
+    /// `i64::MAX` where there is no end.
+    pub(crate) end: i64,
+    pub(crate) written_at: i64,
+    pub(crate) terms: Vec<String>,
+    pub(crate) metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(crate) vector: Option<Vec<f32>>,
+}
+
+/// The numbers of one record.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) key: RowKey,
+    pub(crate) revision: u32,
+    pub(crate) owner: u32,
+    pub(crate) conversation: u32,
+    pub(crate) valid_from: i64,
+    pub(crate) end: i64,
+    pub(crate) written_at: i64,
+    /// Number of terms.
+    pub(crate) length: u32,
+    /// A kind's code or [`TURN`].
+    pub(crate) kind: u8,
+    pub(crate) dead: bool,
+}
+
+impl Row {
+    /// Its id as ranking and records know it.
+    pub(crate) fn id(&self) -> Result<RecordId, Error> {
+        let symbols = std::str::from_utf8(&self.key.0).map_err(|_| Error::Damaged)?;
+        if self.kind == TURN {
+            let id = format!("{}{symbols}", ConversationId::PREFIX).parse().map_err(|_| Error::Damaged)?;
+            Ok(RecordId::Turn(id, self.key.1))
+        } else {
+            let id = format!("{}{symbols}", MemoryId::PREFIX).parse().map_err(|_| Error::Damaged)?;
+            Ok(RecordId::Memory(id))
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        Revision::from_number(self.revision)
+    }
+}
+
+/// Numbers for texts that repeat.
+#[derive(Default)]
+pub(crate) struct Names {
+    numbers: BTreeMap<String, u32>,
+}
+
+impl Names {
+    fn number(&mut self, name: &str) -> Result<u32, Error> {
+        if let Some(number) = self.numbers.get(name) {
+            return Ok(*number);
+        }
+        let number = u32::try_from(self.numbers.len()).map_err(|_| Error::Unavailable)?;
+        self.numbers.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+}
+
+/// Rows of a shard are numbered in 24 bits, beside 8 bits for how often a term occurs.
+const ROWS_MAX: u32 = 1 << 24;
+const COUNT_MAX: u32 = 255;
+
+/// A row and how often the term occurs in it. A count of 255 means "see the table of large counts".
+#[derive(Clone, Copy)]
+struct Hit(u32);
+
+impl Hit {
+    fn new(row: u32, count: u32) -> Self {
+        Self((row << 8) | count.min(COUNT_MAX))
+    }
+
+    fn row(self) -> u32 {
+        self.0 >> 8
+    }
+
+    fn count(self) -> u32 {
+        self.0 & COUNT_MAX
+    }
+}
+
+/// The rows of one term. Most terms have one.
+enum Postings {
+    One(Hit),
+    Many(Vec<Hit>),
+}
+
+impl Postings {
+    fn push(&mut self, hit: Hit) {
+        match self {
+            Self::One(first) => *self = Self::Many(vec![*first, hit]),
+            Self::Many(hits) => hits.push(hit),
+        }
+    }
+
+    fn hits(&self) -> &[Hit] {
+        match self {
+            Self::One(hit) => std::slice::from_ref(hit),
+            Self::Many(hits) => hits,
+        }
+    }
+}
+
+/// One tenant's shard.
+#[derive(Default)]
+pub(crate) struct Shard {
+    /// The content epoch it holds.
+    pub(crate) epoch: u64,
+    /// The model of its vectors.
+    pub(crate) model: Option<ModelId>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) vectors: Vectors,
+    pub(crate) owners: Names,
+    pub(crate) conversations: Names,
+    pub(crate) metadata: BTreeMap<u32, serde_json::Map<String, serde_json::Value>>,
+    keys: BTreeMap<RowKey, u32>,
+    postings: BTreeMap<Box<str>, Postings>,
+    large: BTreeMap<(Box<str>, u32), u32>,
+    term_bytes: usize,
+    dead: usize,
+}
+
+impl Shard {
+    pub(crate) fn insert(&mut self, entry: Entry) -> Result<(), Error> {
+        let number = u32::try_from(self.rows.len()).map_err(|_| Error::Unavailable)?;
+        if number >= ROWS_MAX {
+            return Err(Error::Unavailable);
+        }
+        self.remove(&entry.key);
+        let conversation =
+            entry.conversation.as_deref().map_or(Ok(NONE), |name| self.conversations.number(name))?;
+        let row = Row {
+            key: entry.key,
+            revision: entry.revision,
+            owner: self.owners.number(&entry.owner)?,
+            conversation,
+            valid_from: entry.valid_from,
+            end: entry.end,
+            written_at: entry.written_at,
+            length: u32::try_from(entry.terms.len()).unwrap_or(u32::MAX),
+            kind: entry.kind.map_or(TURN, kind_code),
+            dead: false,
+        };
+        self.vectors.set(self.rows.len(), entry.vector.as_deref());
+        self.rows.push(row);
+        self.keys.insert(entry.key, number);
+        if let Some(metadata) = entry.metadata.filter(|map| !map.is_empty()) {
+            self.metadata.insert(number, metadata);
+        }
+        self.index_terms(number, entry.terms);
+        Ok(())
+    }
+
+    fn index_terms(&mut self, row: u32, mut terms: Vec<String>) {
+        terms.sort_unstable();
+        for group in terms.chunk_by(|a, b| a == b) {
+            let Some(term) = group.first() else { continue };
+            let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
+            let hit = Hit::new(row, count);
+            if count >= COUNT_MAX {
+                self.large.insert((term.as_str().into(), row), count);
+            }
+            match self.postings.get_mut(term.as_str()) {
+                Some(postings) => postings.push(hit),
+                None => {
+                    self.term_bytes += term.len();
+                    self.postings.insert(term.as_str().into(), Postings::One(hit));
+                }
+            }
+        }
+    }
+
+    /// Makes a row dead.
+    pub(crate) fn remove(&mut self, key: &RowKey) {
+        let Some(number) = self.keys.remove(key) else { return };
+        self.metadata.remove(&number);
+        let Some(at) = usize::try_from(number).ok() else { return };
+        self.vectors.set(at, None);
+        if let Some(row) = self.rows.get_mut(at) {
+            row.dead = true;
+            self.dead += 1;
+        }
+    }
+
+    /// Makes all turns of a conversation dead.
+    pub(crate) fn remove_turns(&mut self, conversation: &ConversationId) {
+        let Some(number) = self.conversations.get(conversation.as_str()) else { return };
+        let gone = |row: &&Row| row.kind == TURN && row.conversation == number && !row.dead;
+        let keys: Vec<RowKey> = self.rows.iter().filter(gone).map(|row| row.key).collect();
+        for key in keys {
+            self.remove(&key);
+        }
+    }
+
+    /// How many rows are alive.
+    pub(crate) fn alive(&self) -> usize {
+        self.rows.len() - self.dead
+    }
+
+    /// How many living rows belong to an owner.
+    pub(crate) fn owned_by(&self, owner: &str) -> u64 {
+        let Some(number) = self.owners.get(owner) else { return 0 };
+        let owned = self.rows.iter().filter(|row| !row.dead && row.owner == number).count();
+        u64::try_from(owned).unwrap_or(u64::MAX)
+    }
+
+    /// Calls `found` with each row of a term and how often it occurs there.
+    pub(crate) fn each_hit(&self, term: &str, mut found: impl FnMut(u32, u32)) {
+        let Some(postings) = self.postings.get(term) else { return };
+        for hit in postings.hits() {
+            let mut count = hit.count();
+            if count == COUNT_MAX {
+                count = self.large.get(&(term.into(), hit.row())).copied().unwrap_or(count);
+            }
+            found(hit.row(), count);
+        }
+    }
+
+    /// Gives back the places of dead rows once they are a quarter of all.
+    pub(crate) fn tidy(&mut self) {
+        if self.dead * 4 <= self.rows.len() {
+            return;
+        }
+        let keep: Vec<bool> = self.rows.iter().map(|row| !row.dead).collect();
+        let mut next = 0_u32;
+        let moved: Vec<Option<u32>> = keep
+            .iter()
+            .map(|alive| {
+                let place = alive.then_some(next);
+                next += u32::from(*alive);
+                place
+            })
+            .collect();
+        let to = |row: u32| usize::try_from(row).ok().and_then(|row| moved.get(row).copied().flatten());
+        self.rows.retain(|row| !row.dead);
+        self.vectors.retain(&keep);
+        self.metadata = std::mem::take(&mut self.metadata)
+            .into_iter()
+            .filter_map(|(row, map)| Some((to(row)?, map)))
+            .collect();
+        self.large = std::mem::take(&mut self.large)
+            .into_iter()
+            .filter_map(|((term, row), count)| Some(((term, to(row)?), count)))
+            .collect();
+        for row in self.keys.values_mut() {
+            *row = to(*row).unwrap_or(*row);
+        }
+        self.postings.retain(|_, postings| {
+            let hits: Vec<Hit> = postings
+                .hits()
+                .iter()
+                .filter_map(|hit| Some(Hit((to(hit.row())? << 8) | hit.count())))
+                .collect();
+            *postings = match hits.as_slice() {
+                [one] => Postings::One(*one),
+                _ => Postings::Many(hits),
+            };
+            !postings.hits().is_empty()
+        });
+        self.term_bytes = self.postings.keys().map(|term| term.len()).sum();
+        self.dead = 0;
+    }
+
+    /// Gives back what was reserved for growth.
+    pub(crate) fn shrink(&mut self) {
+        self.rows.shrink_to_fit();
+        for postings in self.postings.values_mut() {
+            if let Postings::Many(hits) = postings {
+                hits.shrink_to_fit();
+            }
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let hits: usize = self
+            .postings
+            .values()
+            .map(|postings| if let Postings::Many(hits) = postings { hits.capacity() * 4 + 16 } else { 0 })
+            .sum();
+        // A key of a B-tree costs about half more than its size; a heap string at least 16 bytes more.
+        self.vectors.bytes()
+            + self.rows.capacity() * size_of::<Row>()
+            + self.keys.len() * (size_of::<RowKey>() + 4) * 3 / 2
+            + self.postings.len() * (size_of::<(Box<str>, Postings)>() * 3 / 2 + 16)
+            + self.term_bytes
+            + hits
+            + self.metadata.len() * 256
+    }
+
+    /// Everything it holds in an order that does not depend on its history.
+    #[cfg(test)]
+    pub(crate) fn dump(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for (number, row) in self.rows.iter().enumerate().filter(|(_, row)| !row.dead) {
+            let number = u32::try_from(number).unwrap();
+            let name = |names: &Names, of: u32| {
+                names.numbers.iter().find(|(_, number)| **number == of).map(|(name, _)| name.clone())
+            };
+            let mut terms = Vec::new();
+            for term in self.postings.keys() {
+                self.each_hit(term, |hit, count| {
+                    if hit == number {
+                        terms.push(format!("{term}*{count}"));
+                    }
+                });
+            }
+            let probe = crate::shard::vectors::Probe::of(&[0.3, -0.2, 0.5, 0.1]).unwrap();
+            lines.push(format!(
+                "{:?} r{} {:?} {:?} {}..{} at {} kind {} length {} {:?} {terms:?} {:?}",
+                row.id().unwrap(),
+                row.revision,
+                name(&self.owners, row.owner),
+                name(&self.conversations, row.conversation),
+                row.valid_from,
+                row.end,
+                row.written_at,
+                row.kind,
+                row.length,
+                self.metadata.get(&number),
+                self.vectors.cosine(usize::try_from(number).unwrap(), &probe),
+            ));
+        }
+        lines.sort();
+        lines
+    }
+}

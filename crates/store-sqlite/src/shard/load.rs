@@ -1,0 +1,148 @@
+//! From records to the shard: decrypt, analyse, pack. Rules are never ranked, so they are not taken in, and
+//! nothing of a person is kept but terms, packed vectors and the caller's metadata.
+
+use std::collections::BTreeSet;
+
+use merkwelt_store::Error;
+use merkwelt_store::analysis::{analyse, analyse_turn};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+use zeroize::Zeroizing;
+
+use crate::cell::Cell;
+use crate::error::Sql as _;
+use crate::rows::{blob_at, kind_of, memory_place, open_vector, open_words, text_at, turn_place};
+use crate::shard::Touch;
+use crate::shard::index::{Entry, Shard, memory_key, turn_key};
+
+const MEMORY_COLUMNS: &str =
+    "id, revision, owner, kind, conversation, valid_from, expires_at, written_at, body, vector";
+// Kind 0 is `feedback`, the first of `Kind::ALL`.
+const RANKED: &str =
+    "standing = 0 AND kind <> 0 AND owner NOT IN (SELECT id FROM subjects WHERE erasing = 1)";
+const TURN_COLUMNS: &str = "conversation, number, owner, at, expires_at, body, vector";
+
+/// Everything searchable of a cell.
+pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
+    let mut shard = Shard::default();
+    // In the order of owners, so that each key is unwrapped once.
+    let sql = format!("SELECT {MEMORY_COLUMNS} FROM memories WHERE {RANKED} ORDER BY owner");
+    let mut statement = db.prepare(&sql).sql()?;
+    let mut rows = statement.query([]).sql()?;
+    while let Some(row) = rows.next().sql()? {
+        shard.insert(memory(cell, row)?)?;
+    }
+    let sql = format!(
+        "SELECT {TURN_COLUMNS} FROM turns
+         WHERE owner NOT IN (SELECT id FROM subjects WHERE erasing = 1) ORDER BY conversation, number"
+    );
+    let mut statement = db.prepare(&sql).sql()?;
+    let mut rows = statement.query([]).sql()?;
+    let mut before: Option<(String, u32, Zeroizing<String>)> = None;
+    while let Some(row) = rows.next().sql()? {
+        let (conversation, number) = (text_at(row, 0)?.to_owned(), row.get::<_, u32>(1).sql()?);
+        let text = turn_text(cell, row)?;
+        let previous = before
+            .as_ref()
+            .filter(|(of, last, _)| *of == conversation && last.checked_add(1) == Some(number))
+            .map(|(_, _, text)| text.as_str());
+        shard.insert(turn(cell, row, previous, &text)?)?;
+        before = Some((conversation, number, text));
+    }
+    shard.shrink();
+    Ok(shard)
+}
+
+/// Reads again what was touched.
+pub(crate) fn apply(
+    cell: &Cell,
+    db: &Connection,
+    shard: &mut Shard,
+    touched: &BTreeSet<Touch>,
+) -> Result<(), Error> {
+    for touch in touched {
+        match touch {
+            Touch::Memory(id) => {
+                shard.remove(&memory_key(id)?);
+                let sql = format!("SELECT {MEMORY_COLUMNS} FROM memories WHERE id = ?1 AND {RANKED}");
+                let mut statement = db.prepare_cached(&sql).sql()?;
+                let mut rows = statement.query([id.as_str()]).sql()?;
+                if let Some(row) = rows.next().sql()? {
+                    shard.insert(memory(cell, row)?)?;
+                }
+            }
+            Touch::Turn(id, number) => {
+                shard.remove(&turn_key(id, *number)?);
+                if let Some(entry) = one_turn(cell, db, id.as_str(), *number)? {
+                    shard.insert(entry)?;
+                }
+            }
+            Touch::Conversation(id) => shard.remove_turns(id),
+        }
+    }
+    Ok(())
+}
+
+fn one_turn(cell: &Cell, db: &Connection, id: &str, number: u32) -> Result<Option<Entry>, Error> {
+    let sql = format!("SELECT {TURN_COLUMNS} FROM turns WHERE conversation = ?1 AND number = ?2");
+    let mut statement = db.prepare_cached(&sql).sql()?;
+    let mut text_of = |number: u32| -> Result<Option<Zeroizing<String>>, Error> {
+        statement.query_row((id, number), |row| Ok(turn_text(cell, row))).optional().sql()?.transpose()
+    };
+    let before = if number > 1 { text_of(number - 1)? } else { None };
+    let mut rows = statement.query((id, number)).sql()?;
+    let Some(row) = rows.next().sql()? else { return Ok(None) };
+    let text = turn_text(cell, row)?;
+    turn(cell, row, before.as_ref().map(|text| text.as_str()), &text).map(Some)
+}
+
+fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
+    let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
+    let revision: u32 = row.get(1).sql()?;
+    let keys = cell.owner_keys(owner)?;
+    let place = |column| memory_place(&cell.tenant, id, revision, column);
+    let (text, metadata) = open_words(&keys.sealer.open(place("body"), blob_at(row, 8)?)?)?;
+    let vector: Option<&[u8]> = row.get_ref(9).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
+    Ok(Entry {
+        key: memory_key(&id.parse().map_err(|_| Error::Damaged)?)?,
+        revision,
+        owner: owner.to_owned(),
+        kind: Some(kind_of(row.get(3).sql()?)?),
+        conversation: row.get(4).sql()?,
+        valid_from: row.get(5).sql()?,
+        end: row.get::<_, Option<i64>>(6).sql()?.unwrap_or(i64::MAX),
+        written_at: row.get(7).sql()?,
+        terms: analyse(&text),
+        metadata,
+        vector: vector.map(|sealed| open_vector(&keys, place("vector"), sealed)).transpose()?,
+    })
+}
+
+fn turn_text(cell: &Cell, row: &Row<'_>) -> Result<Zeroizing<String>, Error> {
+    let number: u32 = row.get(1).sql()?;
+    let keys = cell.owner_keys(text_at(row, 2)?)?;
+    let place = turn_place(&cell.tenant, text_at(row, 0)?, number, "body");
+    let plain = keys.sealer.open(place, blob_at(row, 5)?)?;
+    std::str::from_utf8(&plain).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Error::Damaged)
+}
+
+fn turn(cell: &Cell, row: &Row<'_>, before: Option<&str>, text: &str) -> Result<Entry, Error> {
+    let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
+    let number: u32 = row.get(1).sql()?;
+    let at: i64 = row.get(3).sql()?;
+    let keys = cell.owner_keys(owner)?;
+    let vector: Option<&[u8]> = row.get_ref(6).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
+    let place = turn_place(&cell.tenant, id, number, "vector");
+    Ok(Entry {
+        key: turn_key(&id.parse().map_err(|_| Error::Damaged)?, number)?,
+        revision: 1,
+        owner: owner.to_owned(),
+        kind: None,
+        conversation: Some(id.to_owned()),
+        valid_from: at,
+        end: row.get(4).sql()?,
+        written_at: at,
+        terms: analyse_turn(before, text),
+        metadata: None,
+        vector: vector.map(|sealed| open_vector(&keys, place, sealed)).transpose()?,
+    })
+}

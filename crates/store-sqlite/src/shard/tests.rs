@@ -1,0 +1,209 @@
+//! A shard that was moved on by announced changes holds what one built anew from the records holds.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use merkwelt_authz::{Pass, Request, action, authenticate, authorize, class};
+use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
+use merkwelt_domain::env::fixed::FixedEnv;
+use merkwelt_domain::memory::{Author, Kind, Lifetimes, Metadata, Particulars, Statement};
+use merkwelt_domain::{Content, ConversationId, Env as _, MemoryId, Purpose, SubjectId};
+use merkwelt_ledger::commitment::OpeningKey;
+use merkwelt_store::Store as _;
+use merkwelt_store::change::{Batch, NewMemory, NewOwner, NewTurn, Outcome, Write};
+use merkwelt_store::conformance::{START, block, founding};
+use merkwelt_store::query::{ModelId, Vector};
+use proptest::prelude::*;
+
+use super::{Shard, advance, load};
+use crate::snapshot::State;
+use crate::{MasterKey, Options, Sqlite, Threads};
+
+#[derive(Debug, Clone)]
+enum Op {
+    Remember {
+        text: u8,
+        slot: Option<u8>,
+        shared: bool,
+        vector: Option<[i8; 4]>,
+        origin: bool,
+    },
+    Retract(u8),
+    Open,
+    Say(u8),
+    DeleteConversation(u8),
+    /// Forget what was announced, as a shard that is too far behind does.
+    Gap,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let vector = proptest::option::of(any::<[i8; 4]>());
+    prop_oneof![
+        6 => (0..6u8, proptest::option::of(0..3u8), any::<bool>(), vector, any::<bool>()).prop_map(
+            |(text, slot, shared, vector, origin)| Op::Remember { text, slot, shared, vector, origin }
+        ),
+        2 => any::<u8>().prop_map(Op::Retract),
+        1 => Just(Op::Open),
+        4 => any::<u8>().prop_map(Op::Say),
+        1 => any::<u8>().prop_map(Op::DeleteConversation),
+        1 => Just(Op::Gap),
+    ]
+}
+
+struct Stage {
+    env: Arc<FixedEnv>,
+    store: Sqlite,
+    folder: PathBuf,
+    memories: Vec<MemoryId>,
+    conversations: Vec<ConversationId>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Stage {
+    fn statement(&self, text: u8, slot: Option<u8>) -> Statement {
+        let words = ["the delivery is late", "order A-4711", "likes green tea", "Müller prefers mail"];
+        let text = words.get(usize::from(text)).copied().unwrap_or("late late late tea");
+        let map = serde_json::from_str(r#"{"area":"sales"}"#).unwrap();
+        let parts = Particulars {
+            slot: slot.map(|slot| format!("slot:{slot}").parse().unwrap()),
+            metadata: if slot.is_some() { Metadata::new(map).unwrap() } else { Metadata::default() },
+            ..Particulars::default()
+        };
+        let text = Content::to_keep(text, 1000).unwrap();
+        let (lifetimes, now) = (Lifetimes::default(), self.env.now());
+        Statement::new(Kind::UserFact, text, Author::Person, parts, &lifetimes, now).unwrap()
+    }
+
+    fn write(&self, op: &Op, subject: &SubjectId) -> Option<Write> {
+        let now = self.env.now();
+        let opening = OpeningKey::from_bytes([1; 32]);
+        let pick = |number: u8| self.conversations.get(usize::from(number) % self.conversations.len().max(1));
+        Some(match op {
+            Op::Remember { text, slot, shared, vector, origin } => Write::Remember(NewMemory {
+                id: MemoryId::random(self.env.as_ref()),
+                owner: if *shared { NewOwner::Tenant } else { NewOwner::Subject },
+                statement: self.statement(*text, *slot),
+                at: now,
+                conversation: if *origin { self.conversations.last().cloned() } else { None },
+                tokens: 4,
+                vector: vector.map(|values| Vector {
+                    model: ModelId::new("test", "1", 4),
+                    values: values.map(f32::from).to_vec(),
+                }),
+                opening,
+            }),
+            Op::Retract(number) => {
+                let id = self.memories.get(usize::from(*number) % self.memories.len().max(1))?;
+                Write::Retract { id: id.clone(), at: now }
+            }
+            Op::Open => Write::Open(Conversation {
+                id: ConversationId::random(self.env.as_ref()),
+                owner: subject.clone(),
+                retention: Retention::KeptDays(3),
+                opened_at: now,
+            }),
+            Op::Say(number) => Write::Append(NewTurn {
+                turn: Turn {
+                    conversation: pick(*number)?.clone(),
+                    number: 0,
+                    speaker: Speaker::Person,
+                    text: Content::to_keep(&format!("turn {number} about tea"), 1000).unwrap(),
+                    at: now,
+                    tokens: 3,
+                    expires_at: now.plus_days(3),
+                },
+                vector: None,
+                opening,
+            }),
+            Op::DeleteConversation(number) => {
+                Write::DeleteConversation { id: pick(*number)?.clone(), at: now }
+            }
+            Op::Gap => return None,
+        })
+    }
+
+    fn apply(&mut self, op: &Op, pass: &Pass<'_, class::Write>) {
+        self.env.advance(1000);
+        let subject = pass.scope().subject().unwrap();
+        let Some(write) = self.write(op, subject) else { return };
+        let batch = Batch::writes(pass, vec![write], None, self.env.now());
+        // A memory that is gone already is refused; that is no matter here.
+        let Ok(receipt) = block::on(self.store.commit(batch)) else { return };
+        match &receipt.outcomes[0] {
+            Outcome::Created { id, .. } => self.memories.push(id.clone()),
+            Outcome::Opened { id } => self.conversations.push(id.clone()),
+            Outcome::ConversationDeleted { id, .. } => self.conversations.retain(|known| known != id),
+            Outcome::Superseded { .. }
+            | Outcome::Merged { .. }
+            | Outcome::Retracted { .. }
+            | Outcome::Appended { .. } => {}
+        }
+    }
+}
+
+fn stage() -> (Stage, Request) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::SeqCst);
+    let folder = std::env::temp_dir().join(format!("merkwelt-shard-{}-{number}", std::process::id()));
+    let env = Arc::new(FixedEnv::at(START));
+    let (founding, keys) = founding(&env);
+    let options = Options { threads: Threads::Inline, ..Options::default() };
+    let master = MasterKey::from_bytes([7; 32]);
+    let store = Sqlite::create(&folder, &master, founding, env.clone(), options).unwrap();
+    let caller = block::on(authenticate(&store, &keys.app, env.now())).unwrap();
+    let request = Request::new(caller, Some("anna".parse().unwrap()), Purpose::default());
+    (Stage { env, store, folder, memories: Vec::new(), conversations: Vec::new() }, request)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn i_003_a_shard_moved_by_changes_equals_one_built_anew(ops in proptest::collection::vec(op(), 1..60)) {
+        let (mut stage, request) = stage();
+        let pass = block::on(authorize::<action::Correct>(&stage.store, &request)).unwrap();
+        let cell = stage.store.inner.cell(pass.scope().tenant()).unwrap();
+        let compare = || {
+            cell.shard.alone(|place| {
+                cell.snapshot(|cell, db| {
+                    let moved = advance(cell, db, &State::read(db)?, place)?.dump();
+                    Ok((moved, load::build(cell, db)?.dump()))
+                })
+            })
+        };
+        for (number, op) in ops.iter().enumerate() {
+            stage.apply(op, &pass);
+            if matches!(op, Op::Gap) {
+                cell.shard.forget(u64::MAX);
+            }
+            if number % 5 == 0 {
+                let (moved, built) = compare().unwrap();
+                prop_assert_eq!(moved, built);
+            }
+        }
+        let (moved, built) = compare().unwrap();
+        prop_assert_eq!(moved, built);
+    }
+}
+
+#[test]
+fn an_unknown_change_makes_a_shard_start_anew() {
+    let place = super::ShardPlace::default();
+    place.announce(0, 1, Vec::new());
+    place.announce(1, 2, Vec::new());
+    assert!(place.between(0, 2).is_some());
+    assert!(place.between(0, 3).is_none());
+    place.withdraw(2);
+    assert!(place.between(0, 2).is_none());
+    place.announce(1, 2, Vec::new());
+    place.forget(1);
+    assert!(place.between(1, 2).is_some());
+    assert!(place.between(0, 2).is_none());
+    assert!(Shard::default().dump().is_empty());
+}
