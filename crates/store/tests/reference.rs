@@ -16,3 +16,10 @@ fn fresh() -> Box<dyn Subject> {
 }
 
 merkwelt_store::conformance_tests!(fresh);
+
+#[test]
+fn r_119_two_references_agree_on_many_histories() {
+    for seed in 2..6 {
+        merkwelt_store::conformance::agreement::history(&*fresh(), seed, 100).unwrap();
+    }
+}

@@ -20,6 +20,7 @@
 //! ```
 
 mod actor;
+pub mod agreement;
 pub mod block;
 pub mod conversation;
 pub mod erasure;
@@ -135,6 +136,9 @@ macro_rules! conformance_checks {
                 r_067_an_erased_person_who_comes_back_is_somebody_new
                 r_069_an_erasure_can_be_repeated
                 i_009_nothing_opens_after_an_erasure_was_accepted
+            }
+            agreement {
+                r_119_a_random_history_is_answered_as_the_reference_does
             }
             evidence {
                 r_080_each_recorded_read_is_one_entry
