@@ -10,6 +10,7 @@ pub mod freshness;
 pub mod ids;
 pub mod memory;
 pub mod routing;
+pub mod statement;
 pub mod text;
 pub mod time;
 

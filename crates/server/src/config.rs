@@ -1,6 +1,7 @@
 //! Configuration in two steps: [`RawConfig`] is what stands in the file, [`Config`] is what was checked and
 //! completed from the command line. Nothing else reads files or the environment for settings.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -8,7 +9,7 @@ use merkwelt_app::{Boundary, SessionLimits, Settings};
 use merkwelt_domain::memory::Lifetimes;
 use serde::Deserialize;
 
-/// The file `merkwelt.toml`. Every key has a default; an unknown key is an error.
+/// The configuration file. Every key has a default; an unknown key is an error.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawConfig {
@@ -107,7 +108,7 @@ pub struct Config {
     /// Tenants held open.
     pub open_tenants: usize,
     /// Threads of the storage pool.
-    pub threads: usize,
+    pub threads: NonZeroUsize,
     /// The tokeniser that counts.
     pub tokenizer: String,
     /// Settings of the use cases.
@@ -121,10 +122,10 @@ pub struct Places {
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub data_dir: PathBuf,
     /// File with the instance key; created at the first start. Keep it apart from backups of the data
-    /// [default: DIR/instance.key]
+    /// [default: DIR.key]
     #[arg(long, value_name = "FILE")]
     pub instance_key: Option<PathBuf>,
-    /// Configuration file [default: DIR/merkwelt.toml, if it exists]
+    /// Configuration file [default: DIR.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -148,16 +149,13 @@ impl Config {
         let index_bytes = usize::try_from(raw.storage.index_megabytes << 20).unwrap_or(usize::MAX);
         Ok(Self {
             data_dir: places.data_dir.clone(),
-            instance_key: places
-                .instance_key
-                .clone()
-                .unwrap_or_else(|| places.data_dir.join("instance.key")),
+            instance_key: places.instance_key.clone().unwrap_or_else(|| beside(&places.data_dir, "key")),
             listen,
             concurrent_requests: raw.server.concurrent_requests,
             request_seconds: raw.server.request_seconds,
             index_bytes,
             open_tenants: raw.storage.open_tenants,
-            threads: raw.storage.threads,
+            threads: NonZeroUsize::new(raw.storage.threads).unwrap_or(NonZeroUsize::MIN),
             tokenizer: raw.context.tokenizer.clone(),
             settings: settings(&raw)?,
         })
@@ -165,7 +163,7 @@ impl Config {
 }
 
 fn read_raw(places: &Places) -> anyhow::Result<RawConfig> {
-    let default = places.data_dir.join("merkwelt.toml");
+    let default = beside(&places.data_dir, "toml");
     let path: &Path = match &places.config {
         Some(path) => path,
         None if default.exists() => &default,
@@ -174,6 +172,14 @@ fn read_raw(places: &Places) -> anyhow::Result<RawConfig> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("{} is not a valid configuration", path.display()))
+}
+
+/// A file beside the data directory, so that a copy of the directory holds neither key nor configuration.
+fn beside(data_dir: &Path, extension: &str) -> PathBuf {
+    let mut name = data_dir.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(extension);
+    data_dir.with_file_name(name)
 }
 
 fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
@@ -203,6 +209,8 @@ fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
         name: token("boundary.name", raw.boundary.name.as_ref(), standard.boundary.name)?,
         version: token("boundary.version", raw.boundary.version.as_ref(), standard.boundary.version)?,
     };
+    in_range("session.idle_minutes", u64::from(raw.session.idle_minutes.unwrap_or(120)), 1, 10_080)?;
+    in_range("session.turns", raw.session.turns.unwrap_or(200) as u64, 1, 10_000)?;
     let idle = raw.session.idle_minutes.map(|minutes| i64::from(minutes) * 60_000);
     let session = SessionLimits {
         idle_ms_max: idle.unwrap_or(standard.session.idle_ms_max),

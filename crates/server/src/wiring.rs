@@ -10,7 +10,7 @@ use merkwelt_app::App;
 use merkwelt_authz::{ApiKey, Credential, Role};
 use merkwelt_domain::{Env, TenantId, TenantName};
 use merkwelt_store::{Founding, NewKey, Tenant};
-use merkwelt_store_sqlite::{MasterKey, Options, Sqlite};
+use merkwelt_store_sqlite::{MasterKey, Options, Sqlite, Threads};
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -46,7 +46,7 @@ pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Fou
     make_private_dir(&config.data_dir)?;
     let master = create_instance_key(&config.instance_key, &**env)?;
     let (founding, founded) = founding(&**env)?;
-    let store = Sqlite::create(&config.data_dir, master, founding, Arc::clone(env), options(config))
+    let store = Sqlite::create(&config.data_dir, &master, founding, Arc::clone(env), options(config))
         .with_context(|| format!("cannot create the data in {}", config.data_dir.display()))?;
     Ok((store, founded))
 }
@@ -57,7 +57,7 @@ pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Fou
 /// The key file is missing or wrong, or the data cannot be opened; the text says what to do.
 pub fn open(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<Sqlite> {
     let master = read_instance_key(&config.instance_key)?;
-    Sqlite::open(&config.data_dir, master, Arc::clone(env), options(config))
+    Sqlite::open(&config.data_dir, &master, Arc::clone(env), options(config))
         .with_context(|| format!("cannot open the data in {}", config.data_dir.display()))
 }
 
@@ -79,10 +79,10 @@ pub fn app(config: &Config, store: Sqlite, env: Arc<dyn Env>) -> anyhow::Result<
 
 fn options(config: &Config) -> Options {
     Options {
-        index_bytes_max: config.index_bytes,
-        open_cells_max: config.open_tenants,
-        threads: config.threads,
-        ..Options::default()
+        model: None,
+        threads: Threads::Pool(config.threads),
+        shard_bytes_max: config.index_bytes,
+        cells_max: config.open_tenants,
     }
 }
 
@@ -94,7 +94,8 @@ fn founding(env: &dyn Env) -> anyhow::Result<(Founding, Founded)> {
     let (tenant_admin, tenant_admin_key) = key(env, &tenant, Role::TenantAdmin, false, "first-tenant-admin")?;
     let (app, app_key) = key(env, &tenant, Role::App, true, "first-app")?;
     let tenant = Tenant { id: tenant, name, created_at: at };
-    let founded = Founded { admin: admin_key, tenant_admin: tenant_admin_key, app: app_key, tenant: tenant.clone() };
+    let founded =
+        Founded { admin: admin_key, tenant_admin: tenant_admin_key, app: app_key, tenant: tenant.clone() };
     Ok((Founding { system, admin, tenant, keys: vec![tenant_admin, app], at }, founded))
 }
 

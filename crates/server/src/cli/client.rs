@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 /// Talks to one service with one key.
+#[derive(Clone)]
 pub struct Client {
     agent: ureq::Agent,
     base: String,
@@ -121,10 +122,14 @@ impl Client {
         }
     }
 
-    fn finish(&self, result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> anyhow::Result<Answer> {
+    fn finish(
+        &self,
+        result: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<Answer> {
         let mut response =
             result.with_context(|| format!("cannot reach {}; is `merkwelt serve` running?", self.base))?;
-        let read_id = response.headers().get("merkwelt-read-id").and_then(|v| v.to_str().ok()).map(Into::into);
+        let read_id =
+            response.headers().get("merkwelt-read-id").and_then(|v| v.to_str().ok()).map(Into::into);
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(256 << 20).read_to_string()?;
         Ok(Answer { status, body, read_id })

@@ -21,7 +21,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let stage = Stage::set(args.keep)?;
-    out.line(format_args!("A fresh merkwelt runs at {} with its data in a temporary directory.\n", stage.url))?;
+    out.line(format_args!(
+        "A fresh merkwelt runs at {} with its data in a temporary directory.\n",
+        stage.url
+    ))?;
     let nordwind = stage.company("nordwind")?;
     let suedhafen = stage.company("suedhafen")?;
     apart(&nordwind, &suedhafen, out)?;
@@ -29,7 +32,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     groups(&nordwind, out)?;
     current(&nordwind, out)?;
     lean(&nordwind, out)?;
-    proven(&stage, &nordwind, out)?;
+    proven(&stage, &suedhafen, &nordwind, out)?;
     if args.keep {
         out.line(format_args!("\nThe data stay in {}.", stage.dir().display()))?;
     }
@@ -38,9 +41,14 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
 
 fn apart(nordwind: &Company, suedhafen: &Company, out: &mut Out) -> anyhow::Result<()> {
     out.line("1. Two client companies with similar texts, the same question")?;
-    for (company, carrier, day) in [(nordwind, "Baltic Freight", "Tuesday"), (suedhafen, "Alpen Cargo", "Friday")] {
+    for (company, carrier, day) in
+        [(nordwind, "Baltic Freight", "Tuesday"), (suedhafen, "Alpen Cargo", "Friday")]
+    {
         let anna = company.app.acting_for("anna");
-        remember(&anna, json!({"kind": "user_fact", "text": format!("Anna ships cooled medicine with {carrier}")}))?;
+        remember(
+            &anna,
+            json!({"kind": "user_fact", "text": format!("Anna ships cooled medicine with {carrier}")}),
+        )?;
         remember(&anna, json!({"kind": "user_fact", "text": format!("Anna's pickup day is {day}")}))?;
     }
     for company in [nordwind, suedhafen] {
@@ -60,9 +68,28 @@ fn denied(nordwind: &Company, suedhafen: &Company, out: &mut Out) -> anyhow::Res
     let id = list.pointer("/items/0/id").and_then(Value::as_str).context("no memory listed")?;
     let foreign = suedhafen.app.acting_for("anna").get(&format!("/v1/memories/{id}"))?;
     let unknown = suedhafen.app.acting_for("anna").get("/v1/memories/mem_aaaaaaaaaaaaaaaaaaaaaaaaaa")?;
-    out.line(format_args!("   suedhafen asks for nordwind's memory -> {} {}", foreign.status, code(&foreign.json()?)))?;
-    out.line(format_args!("   suedhafen asks for an unknown one    -> {} {}", unknown.status, code(&unknown.json()?)))?;
-    ensure!(foreign.status == 404 && without_id(&foreign.json()?) == without_id(&unknown.json()?), "they differ");
+    out.line(format_args!(
+        "   suedhafen asks for nordwind's memory -> {} {}",
+        foreign.status,
+        code(&foreign.json()?)
+    ))?;
+    out.line(format_args!(
+        "   suedhafen asks for an unknown one    -> {} {}",
+        unknown.status,
+        code(&unknown.json()?)
+    ))?;
+    ensure!(
+        foreign.status == 404 && without_id(&foreign.json()?) == without_id(&unknown.json()?),
+        "they differ"
+    );
+    let denied =
+        suedhafen.admin.acting_for("anna").post("/v1/recall", &json!({"question": "medicine?"}), None)?;
+    out.line(format_args!(
+        "   suedhafen's admin key may not search    -> {} {}",
+        denied.status,
+        code(&denied.json()?)
+    ))?;
+    ensure!(denied.status == 404, "the denial is not told apart");
     Ok(())
 }
 
@@ -86,24 +113,31 @@ fn groups(company: &Company, out: &mut Out) -> anyhow::Result<()> {
 fn current(company: &Company, out: &mut Out) -> anyhow::Result<()> {
     out.line("\n4. Only what holds now is served")?;
     let carla = company.app.acting_for("carla");
-    let state = |text: &str, slot: &str, millis| {
-        json!({"kind": "project_state", "text": text, "slot": slot, "expires_at": stage::in_millis(millis)})
-    };
+    let state = |text: &str, slot: &str, millis| json!({"kind": "project_state", "text": text, "slot": slot, "expires_at": stage::in_millis(millis)});
     remember(&carla, state("Order 17 arrives on Monday", "eta:order-17", 86_400_000))?;
     remember(&carla, state("Order 17 arrives on Thursday", "eta:order-17", 86_400_000))?;
     remember(&carla, state("Ramp 2 is blocked", "ramp:2", 1_500))?;
-    out.line(format_args!("   Monday was replaced by Thursday -> {}", shown(&recall(&carla, "When does order 17 arrive?")?)))?;
+    out.line(format_args!(
+        "   Monday was replaced by Thursday -> {}",
+        shown(&recall(&carla, "When does order 17 arrive?")?)
+    ))?;
     std::thread::sleep(Duration::from_millis(1_600));
     let after = recall(&carla, "Is ramp 2 blocked?")?;
     out.line(format_args!("   a state that ended 0.1 s ago    -> {}", shown(&after)))?;
-    ensure!(!texts(&after).iter().any(|text| text.contains("blocked") || text.contains("Monday")), "stale text served");
+    ensure!(
+        !texts(&after).iter().any(|text| text.contains("blocked") || text.contains("Monday")),
+        "stale text served"
+    );
     Ok(())
 }
 
 fn lean(company: &Company, out: &mut Out) -> anyhow::Result<()> {
     out.line("\n5. One call per turn gives the context within a budget")?;
     let dora = company.app.acting_for("dora");
-    remember(&dora, json!({"kind": "feedback", "text": "Answer in two sentences and name the order number"}))?;
+    remember(
+        &dora,
+        json!({"kind": "feedback", "text": "Answer in two sentences and name the order number"}),
+    )?;
     remember(&dora, json!({"kind": "user_fact", "text": "Dora prefers deliveries before 9 in the morning"}))?;
     let orders: Vec<Value> = (100..160).map(stage::order).collect();
     dora.post("/v1/memories/batch", &json!({"memories": orders}), None)?.success()?;
@@ -116,7 +150,8 @@ fn lean(company: &Company, out: &mut Out) -> anyhow::Result<()> {
             out.line(format_args!("   | {line}"))?;
         }
     }
-    let tokens = |name: &str| pack.pointer(&format!("/tokens/{name}")).and_then(Value::as_u64).unwrap_or_default();
+    let tokens =
+        |name: &str| pack.pointer(&format!("/tokens/{name}")).and_then(Value::as_u64).unwrap_or_default();
     out.line(format_args!(
         "   {} tokens instead of {} for everything she has: {} % saved ({})",
         tokens("total"),
@@ -128,20 +163,25 @@ fn lean(company: &Company, out: &mut Out) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn proven(stage: &Stage, company: &Company, out: &mut Out) -> anyhow::Result<()> {
-    out.line("\n6. Every read is in a ledger that anybody can verify offline")?;
-    let export = company.admin.get("/v1/ledger/export")?;
-    ensure!(export.status == 200, "the export failed");
-    let report = stage::verify(export.body.as_bytes()).context("the ledger does not verify")?;
-    let count = |name: &str| report.by_type.get(name).copied().unwrap_or_default();
-    out.line(format_args!(
-        "   {} entries verify: {} reads, {} writes, {} denials",
-        report.size,
-        count("read"),
-        count("memory_written") + count("memory_corrected"),
-        count("authz_denied"),
-    ))?;
-    let tampered = stage.tamper(&export.body)?;
+fn proven(stage: &Stage, first: &Company, second: &Company, out: &mut Out) -> anyhow::Result<()> {
+    out.line("\n6. Every read and every denial is in a ledger that anybody can verify offline")?;
+    let mut last = String::new();
+    for company in [first, second] {
+        let export = company.admin.get("/v1/ledger/export")?;
+        ensure!(export.status == 200, "the export failed");
+        let report = stage::verify(export.body.as_bytes()).context("the ledger does not verify")?;
+        let count = |name: &str| report.by_type.get(name).copied().unwrap_or_default();
+        out.line(format_args!(
+            "   {:<9}: {} entries verify: {} reads, {} writes, {} denials",
+            company.name,
+            report.size,
+            count("read"),
+            count("memory_written") + count("memory_corrected"),
+            count("authz_denied"),
+        ))?;
+        last = export.body;
+    }
+    let tampered = stage.tamper(&last)?;
     match stage::verify(&tampered) {
         Ok(_) => anyhow::bail!("a changed byte was not noticed"),
         Err(failure) => out.line(format_args!("   one byte changed -> refused: {failure}")),

@@ -21,7 +21,10 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let config = Config::load(&args.places, None)?;
     out.line("ok    configuration is readable")?;
     if !wiring::exists(&config) {
-        bail!("there is no data in {}; start with `merkwelt serve` or `merkwelt init`", config.data_dir.display());
+        bail!(
+            "there is no data in {}; start with `merkwelt serve` or `merkwelt init`",
+            config.data_dir.display()
+        );
     }
     let mut findings = 0;
     check_mode(&config.data_dir, 0o077, "chmod 700", out, &mut findings)?;
@@ -47,7 +50,13 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     bail!("{findings} finding(s); restore the named parts from a backup before serving")
 }
 
-fn check_mode(path: &Path, forbidden: u32, remedy: &str, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
+fn check_mode(
+    path: &Path,
+    forbidden: u32,
+    remedy: &str,
+    out: &mut Out,
+    findings: &mut u32,
+) -> anyhow::Result<()> {
     let mode = std::fs::metadata(path)?.permissions().mode();
     if mode & forbidden == 0 {
         return out.line(format_args!("ok    {} is private", path.display()));

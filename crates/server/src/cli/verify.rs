@@ -31,16 +31,14 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let key = args.key.as_deref().map(VerifierKey::parse).transpose().context("--key is no verifier key")?;
     let previous = args.previous.as_deref().map(read_checkpoint).transpose()?;
     match verify_export(BufReader::new(file), key.as_ref(), previous.as_ref()) {
-        Ok(report) if args.json => {
-            out.line(String::from_utf8_lossy(&report.to_value().to_canonical()))
-        }
+        Ok(report) if args.json => out.line(String::from_utf8_lossy(&report.to_value().to_canonical())),
         Ok(report) => out.line(report.to_string().trim_end()),
         Err(failure) => bail!("NOT VERIFIED: {failure}"),
     }
 }
 
 fn read_checkpoint(path: &std::path::Path) -> anyhow::Result<SignedCheckpoint> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the checkpoint {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the checkpoint {}", path.display()))?;
     SignedCheckpoint::parse(&text).with_context(|| format!("{} is not a checkpoint", path.display()))
 }

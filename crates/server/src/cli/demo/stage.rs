@@ -95,7 +95,10 @@ pub(super) fn in_millis(millis: i64) -> String {
 
 /// One of many similar states.
 pub(super) fn order(number: u32) -> Value {
-    let place = ["Rostock", "Kiel", "Lübeck", "Hamburg", "Bremen"].get(number as usize % 5).copied().unwrap_or("Kiel");
+    let place = ["Rostock", "Kiel", "Lübeck", "Hamburg", "Bremen"]
+        .get(number as usize % 5)
+        .copied()
+        .unwrap_or("Kiel");
     json!({
         "kind": "project_state",
         "text": format!("Order {number} is in the depot in {place}, pallet {}, cooled to five degrees", number * 7),
