@@ -1,0 +1,63 @@
+//! What one caller may cost: sizes, times and how many requests are at work at once. Everything beyond is
+//! refused early and cheaply.
+
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Face;
+use super::problem::{Code, Problem};
+
+/// Limits of the HTTP face.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body in bytes.
+    pub body_bytes_max: usize,
+    /// The largest body of a batch in bytes.
+    pub batch_bytes_max: usize,
+    /// The most bytes of all headers and the address together.
+    pub header_bytes_max: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a request may take, its body included.
+    pub request_timeout: Duration,
+    /// How many requests are at work at once.
+    pub concurrent_requests: usize,
+}
+
+impl Default for Limits {
+    /// 1 MiB, 8 MiB for a batch, 16 KiB of headers, 10 and 30 seconds, 256 requests.
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 1024 * 1024,
+            batch_bytes_max: 8 * 1024 * 1024,
+            header_bytes_max: 16 * 1024,
+            body_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            concurrent_requests: 256,
+        }
+    }
+}
+
+/// Holds a request to the limits on headers, number and time.
+pub(super) async fn hold(State(face): State<Face>, request: Request, next: Next) -> Response {
+    if header_bytes(&request) > face.limits.header_bytes_max {
+        return Problem::of(Code::HEADERS_TOO_LARGE).into_response();
+    }
+    let Ok(_permit) = face.permits.try_acquire() else {
+        return Problem::of(Code::OVERLOADED).into_response();
+    };
+    match tokio::time::timeout(face.limits.request_timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::of(Code::TIMEOUT).into_response(),
+    }
+}
+
+fn header_bytes(request: &Request) -> usize {
+    let of_headers: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let uri = request.uri();
+    of_headers + uri.path().len() + uri.query().map_or(0, str::len)
+}
