@@ -6,8 +6,10 @@
 #[expect(dead_code, reason = "each test file uses its part of the stage")]
 mod stage;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use merkwelt_authz::Role;
-use merkwelt_ledger::{VerifierKey, verify_export};
+use merkwelt_ledger::{Hash, VerifierKey, verify_export};
 use serde_json::{Value, json};
 use stage::{Stage, in_days};
 
@@ -90,7 +92,8 @@ async fn r_100_delivered_content_names_its_read_event_and_verifies_offline() {
     let line = export.text().lines().nth(index + 1).unwrap();
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!(line["index"], index);
-    assert_eq!(leaf.len(), 64);
+    let bytes = STANDARD.decode(line["leaf"].as_str().unwrap()).unwrap();
+    assert_eq!(Hash::of_leaf(&bytes).to_hex(), leaf);
     let proof = stage.call("GET", &format!("/v1/ledger/entries/{index}/proof")).key(auditor).send().await;
     assert_eq!(proof.header("content-type"), "text/plain; charset=utf-8");
     assert!(proof.text().starts_with("c2sp.org/tlog-proof"), "{}", proof.text());
