@@ -100,6 +100,7 @@ macro_rules! conformance_checks {
                 r_017_a_slot_delivers_its_last_value_only
                 r_017_a_change_back_to_an_old_value_makes_it_current
                 r_017_a_correction_takes_the_place_of_the_old_revision
+                r_017_a_correction_cannot_take_the_slot_of_another_memory
                 r_017_what_is_retracted_is_gone_from_every_path
                 r_017_past_revisions_are_found_by_number_only
                 the_same_text_is_kept_once

@@ -155,6 +155,20 @@ pub fn a_slot_belongs_to_its_owner(s: &dyn Subject) -> Result<(), Failure> {
     same(seen, ["bob drinks milk", "guests get water"].map(str::to_owned).into(), "bob sees")
 }
 
+/// A slot has one value: a correction cannot move a memory into a slot that another memory holds.
+pub fn r_017_a_correction_cannot_take_the_slot_of_another_memory(s: &dyn Subject) -> Result<(), Failure> {
+    let (anna, bob) = (app(s, "anna"), app(s, "bob"));
+    let first = anna.keep(note("drinks tea").slot("drink"))?;
+    let second = anna.keep(note("eats bread").slot("food"))?;
+    bob.keep(note("bob lives in Bonn").slot("home"))?;
+    refused(anna.correct(&second, None, note("drinks milk").slot("drink")), Error::Exists)?;
+    anna.correct(&first, None, note("drinks milk").slot("drink"))?;
+    anna.correct(&second, None, note("lives in Kiel").slot("home"))?;
+    let mut seen = listed(anna)?;
+    seen.sort();
+    same(seen, ["drinks milk", "lives in Kiel"].map(str::to_owned).into(), "memories")
+}
+
 fn epochs(who: Actor<'_>) -> Result<Epochs, Failure> {
     let query = ask(who.subject, "x")?;
     let recalled =

@@ -160,9 +160,23 @@ impl Batch<'_> {
             return Err(Error::RevisionConflict);
         }
         self.check_new(&new)?;
+        self.check_slot(&current, &new)?;
         // A correction does not wash off where the statement came from.
         let origin = current.conversation.clone();
         self.supersede(&current, new, origin, ChangeType::MemoryCorrected)
+    }
+
+    /// A slot has one value, so a correction cannot move a memory into one that another memory holds.
+    fn check_slot(&self, current: &Memory, new: &NewMemory) -> Result<(), Error> {
+        let taken = |row: &MemoryRow| {
+            row.tenant == self.view.tenant
+                && row.memory.owner == current.owner
+                && row.memory.id != current.id
+                && row.memory.standing == Standing::Active
+                && row.memory.statement.slot() == new.statement.slot()
+        };
+        let taken = new.statement.slot().is_some() && self.state.memories.iter().any(taken);
+        if taken { Err(Error::Exists) } else { Ok(()) }
     }
 
     fn retract(&mut self, id: &MemoryId, at: Timestamp) -> Result<Outcome, Error> {
