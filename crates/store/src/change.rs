@@ -51,7 +51,8 @@ pub enum Write {
     /// Keep a statement: a new memory, a new revision of the memory in its slot, or, if the same text
     /// stands already, nothing.
     Remember(NewMemory),
-    /// Replace the current revision. The owner stays.
+    /// Replace the current revision. The owner stays, and so does the conversation it came from unless
+    /// another is named. A slot that another memory of the owner holds is [`crate::Error::Exists`].
     Correct {
         /// Which memory.
         id: MemoryId,

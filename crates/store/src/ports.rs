@@ -64,7 +64,8 @@ pub trait Store: Send + Sync {
     fn commit<'a>(&'a self, batch: Batch<'a>) -> Fut<'a, Result<Receipt, Error>>;
 
     /// Erases the subject of the scope: tombstone, key, derived data, rows, in the order of DESIGN
-    /// section 4. Idempotent.
+    /// section 4. Idempotent: once the subject is erased, the capability that did it repeats and proves the
+    /// erasure although the grant epoch moved, so that nobody has to register the person again for it.
     fn erase<'a>(
         &'a self,
         pass: &'a Pass<'_, class::Erase>,
