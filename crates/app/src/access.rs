@@ -6,7 +6,7 @@ use crate::App;
 use crate::error::{Attempt, Error};
 
 impl App {
-    /// A capability for `A`, or the same answer as for something unknown. A denial is durable in the
+    /// A capability for `A`, or [`Error::Denied`]. A denial is durable in the
     /// ledger before the caller hears of it.
     pub(crate) async fn allow<'r, A: Action>(
         &self,
@@ -16,7 +16,7 @@ impl App {
             Ok(authorized) => Ok(authorized),
             Err(Refusal::Denied(denied)) => {
                 self.backend.record_denial(&denied, self.env.now()).await?;
-                Err(Error::NotFound.into())
+                Err(Error::Denied.into())
             }
             Err(Refusal::Unavailable(_)) => Err(Error::Unavailable.into()),
         }

@@ -99,7 +99,10 @@ impl App {
                 let end =
                     Timestamp::from_millis(now.millis().saturating_add(self.settings.session.idle_ms_max));
                 let key = (reader.scope().tenant().clone(), turn.conversation.clone());
-                let number = self.sessions.append(key, self.turn(turn, now, end), now);
+                let number = self
+                    .sessions
+                    .append(key, self.turn(turn, now, end), idempotent, now)
+                    .map_err(Error::Conflict)?;
                 Ok(Appended { number, receipt: None })
             }
             Retention::KeptDays(days) => {

@@ -15,9 +15,13 @@ pub enum Conflict {
 /// A refusal. Texts hold no content, name or id (I-12).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Unknown, of somebody else, or not allowed.
+    /// Unknown or of somebody else.
     #[error("not found")]
     NotFound,
+    /// Not allowed. It is told apart from [`Error::NotFound`] for signals only; a face answers both with the
+    /// same bytes.
+    #[error("not found")]
+    Denied,
     /// A field of the request is not acceptable.
     #[error("{field}: {reason}")]
     Invalid {

@@ -8,14 +8,33 @@ use std::sync::Mutex;
 use merkwelt_domain::conversation::Turn;
 use merkwelt_domain::{ConversationId, TenantId, Timestamp};
 
+use crate::error::Conflict;
+use crate::remember::IdempotentRequest;
 use crate::settings::SessionLimits;
 
 type SessionKey = (TenantId, ConversationId);
 
 struct Session {
     turns: VecDeque<Turn>,
+    /// Idempotency keys of this sitting with the digest of their request and the number it got.
+    answered: VecDeque<(String, [u8; 32], u32)>,
     n_seen: u32,
     touched_at: Timestamp,
+}
+
+impl Session {
+    fn at(now: Timestamp) -> Self {
+        Self { turns: VecDeque::new(), answered: VecDeque::new(), n_seen: 0, touched_at: now }
+    }
+
+    fn answer(&self, idempotent: Option<&IdempotentRequest>) -> Result<Option<u32>, Conflict> {
+        let Some(request) = idempotent else { return Ok(None) };
+        match self.answered.iter().find(|(key, ..)| key == request.key.as_str()) {
+            Some((_, digest, number)) if *digest == request.digest => Ok(Some(*number)),
+            Some(_) => Err(Conflict::Idempotency),
+            None => Ok(None),
+        }
+    }
 }
 
 /// All sittings of this process.
@@ -29,23 +48,40 @@ impl Sessions {
         Self { limits, open: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Appends a turn and gives it its number.
-    pub(crate) fn append(&self, key: SessionKey, mut turn: Turn, now: Timestamp) -> u32 {
+    /// Appends a turn and gives it its number. A repeated request gets the number it got before.
+    ///
+    /// # Errors
+    /// [`Conflict::Idempotency`]: the idempotency key came with another request.
+    pub(crate) fn append(
+        &self,
+        key: SessionKey,
+        mut turn: Turn,
+        idempotent: Option<&IdempotentRequest>,
+        now: Timestamp,
+    ) -> Result<u32, Conflict> {
         let mut open = self.lock();
         self.drop_idle(&mut open, now);
         if !open.contains_key(&key) && open.len() >= self.limits.n_sessions_max {
             drop_oldest(&mut open);
         }
-        let session =
-            open.entry(key).or_insert_with(|| Session { turns: VecDeque::new(), n_seen: 0, touched_at: now });
+        let session = open.entry(key).or_insert_with(|| Session::at(now));
+        if let Some(number) = session.answer(idempotent)? {
+            return Ok(number);
+        }
         session.n_seen = session.n_seen.saturating_add(1);
         session.touched_at = now;
         turn.number = session.n_seen;
         session.turns.push_back(turn);
+        if let Some(request) = idempotent {
+            session.answered.push_back((request.key.as_str().to_owned(), request.digest, session.n_seen));
+        }
         while session.turns.len() > self.limits.n_turns_max {
             session.turns.pop_front();
         }
-        session.n_seen
+        while session.answered.len() > self.limits.n_turns_max {
+            session.answered.pop_front();
+        }
+        Ok(session.n_seen)
     }
 
     /// The turns held, oldest first.
@@ -106,11 +142,25 @@ mod tests {
         let key = (TenantId::random(&env), ConversationId::random(&env));
         let at = Timestamp::from_millis;
         for (i, text) in ["one", "two", "three"].into_iter().enumerate() {
-            assert_eq!(sessions.append(key.clone(), turn(&key.1, text), at(0)), i as u32 + 1);
+            assert_eq!(sessions.append(key.clone(), turn(&key.1, text), None, at(0)), Ok(i as u32 + 1));
         }
         let numbers: Vec<_> = sessions.turns(&key, at(100)).iter().map(|t| t.number).collect();
         assert_eq!(numbers, [2, 3]);
         assert!(sessions.turns(&key, at(101)).is_empty());
+    }
+
+    #[test]
+    fn a_repeated_turn_is_answered_not_written_twice() {
+        let env = FixedEnv::at(0);
+        let sessions = Sessions::new(SessionLimits::default());
+        let key = (TenantId::random(&env), ConversationId::random(&env));
+        let request = |digest| IdempotentRequest { key: "k1".parse().unwrap(), digest: [digest; 32] };
+        let say = |digest| {
+            sessions.append(key.clone(), turn(&key.1, "hello"), Some(&request(digest)), Timestamp::EPOCH)
+        };
+        assert_eq!((say(1), say(1)), (Ok(1), Ok(1)));
+        assert_eq!(say(2), Err(Conflict::Idempotency));
+        assert_eq!(sessions.turns(&key, Timestamp::EPOCH).len(), 1);
     }
 
     #[test]
@@ -120,7 +170,7 @@ mod tests {
         let conversation = ConversationId::random(&env);
         let (a, b) = (TenantId::random(&env), TenantId::random(&env));
         let now = Timestamp::from_millis(0);
-        sessions.append((a.clone(), conversation.clone()), turn(&conversation, "of a"), now);
+        sessions.append((a.clone(), conversation.clone()), turn(&conversation, "of a"), None, now).unwrap();
         assert!(sessions.turns(&(b, conversation.clone()), now).is_empty());
         assert_eq!(sessions.forget(&(a, conversation)), 1);
     }

@@ -394,8 +394,8 @@ fn l_28_denials_are_entries_and_the_answer_is_that_of_something_unknown() {
     let anna = world.person("anna");
     let id = id_of(&world.remember(&anna, statement(Kind::UserFact, "Anna leads the depot")));
     let auditor = world.request(Role::Auditor, Some("anna"));
-    assert_eq!(now(world.app.recall(&auditor, &search("depot"))).err(), Some(Error::NotFound));
-    assert_eq!(now(world.app.retract(&auditor, &id, None)).err(), Some(Error::NotFound));
+    assert_eq!(now(world.app.recall(&auditor, &search("depot"))).err(), Some(Error::Denied));
+    assert_eq!(now(world.app.retract(&auditor, &id, None)).err(), Some(Error::Denied));
     let denials = world.entries_of("authz_denied");
     let actions: Vec<_> = denials.iter().map(|d| (d["action"].clone(), d["reason"].clone())).collect();
     assert_eq!(actions, [("recall".into(), "role".into()), ("retract".into(), "role".into())]);

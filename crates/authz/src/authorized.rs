@@ -51,7 +51,9 @@ pub mod class {
         Read,
         /// Writes content.
         Write,
-        /// Reads and changes groups, members and subjects.
+        /// Reads groups and members.
+        DirectoryRead,
+        /// Changes groups and members.
         Directory,
         /// Creates and revokes keys.
         Keys,
@@ -109,7 +111,7 @@ pub mod action {
         /// Rebuild a pack.
         ReadPack: Read, false;
         /// Read groups and members.
-        ReadDirectory: Directory, false;
+        ReadDirectory: DirectoryRead, false;
         /// Change groups and members.
         ManageDirectory: Directory, false;
         /// Create and revoke keys.

@@ -51,6 +51,7 @@ fn kind<A: Action>() -> Kind {
     let classes = [
         (TypeId::of::<class::Read>(), "read"),
         (TypeId::of::<class::Write>(), "write"),
+        (TypeId::of::<class::DirectoryRead>(), "directory read"),
         (TypeId::of::<class::Directory>(), "directory"),
         (TypeId::of::<class::Keys>(), "keys"),
         (TypeId::of::<class::Instance>(), "instance"),

@@ -25,7 +25,9 @@ pub enum Error {
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(i64);
 
-const LAST_MILLIS: i64 = 253_402_300_799_999;
+/// 9999-12-30T22:00:00Z: the last second that is in the year 9999 everywhere on earth, and the last that can
+/// be written.
+const LAST_MILLIS: i64 = 253_402_207_200_000;
 
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
@@ -58,8 +60,15 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, Error> {
         // RFC 3339 wants a `T` and an offset; the library also reads looser forms.
         let strict = text.len() <= 40 && text.as_bytes().get(10) == Some(&b'T') && !text.contains('[');
-        let parsed: jiff::Timestamp =
-            if strict { text.parse().map_err(|_| Error::Malformed)? } else { return Err(Error::Malformed) };
+        if !strict {
+            return Err(Error::Malformed);
+        }
+        let parsed: jiff::Timestamp = match text.parse() {
+            Ok(parsed) => parsed,
+            // The library ends before the year does.
+            Err(_) if text.starts_with("9999-12-3") => return Err(Error::OutOfRange),
+            Err(_) => return Err(Error::Malformed),
+        };
         let millis = parsed.as_millisecond();
         if (0..=LAST_MILLIS).contains(&millis) { Ok(Self(millis)) } else { Err(Error::OutOfRange) }
     }
@@ -138,6 +147,18 @@ mod tests {
         let time: Timestamp = "2026-03-01T13:00:00+01:00".parse().unwrap();
         assert_eq!(time.to_string(), "2026-03-01T12:00:00.000Z");
         assert_eq!(time.to_string().parse(), Ok(time));
+    }
+
+    #[test]
+    fn the_first_and_the_last_time_can_be_written_and_read() {
+        for edge in [
+            Timestamp::from_millis(i64::MIN),
+            Timestamp::from_millis(i64::MAX),
+            Timestamp::EPOCH.plus_days(u32::MAX),
+        ] {
+            assert_eq!(edge.to_string().parse(), Ok(edge));
+        }
+        assert_eq!("9999-12-31T23:59:59Z".parse::<Timestamp>(), Err(Error::OutOfRange));
     }
 
     #[test]

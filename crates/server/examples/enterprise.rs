@@ -47,7 +47,11 @@ fn main() -> anyhow::Result<()> {
         n_foreign += found.foreign;
         n_short += usize::from(found.hits < company.n_chats.min(K));
     }
-    writeln!(out, "asked {} companies: {n_hits} hits, {n_foreign} foreign, {n_short} short lists", companies.len())?;
+    writeln!(
+        out,
+        "asked {} companies: {n_hits} hits, {n_foreign} foreign, {n_short} short lists",
+        companies.len()
+    )?;
     ensure!(n_foreign == 0 && n_short == 0, "the promise of isolation does not hold");
     Ok(())
 }
@@ -85,7 +89,8 @@ impl Company {
             let path = format!("/v1/conversations/{conversation}/turns");
             employee.post(&path, &json!({"role": role, "text": words}), None)?.success()?;
         }
-        let said: Vec<_> = turns.iter().filter(|(role, _)| *role == "person").map(|(_, words)| words.as_str()).collect();
+        let said: Vec<_> =
+            turns.iter().filter(|(role, _)| *role == "person").map(|(_, words)| words.as_str()).collect();
         let fact = json!({
             "kind": "user_fact",
             "text": clipped(&format!("{}, {}: {}", text(chat, "interaction_date"), text(chat, "product_name"), said.join(" "))),
@@ -108,7 +113,8 @@ impl Company {
             let answer = self.app.acting_for(user).post("/v1/recall", &body, None)?.success()?;
             let hits = answer.get("hits").and_then(Value::as_array).cloned().unwrap_or_default();
             let own = |hit: &Value| {
-                hit.pointer("/metadata/customer").and_then(Value::as_str).map(tenant_name).as_ref() == Some(&self.name)
+                hit.pointer("/metadata/customer").and_then(Value::as_str).map(tenant_name).as_ref()
+                    == Some(&self.name)
             };
             found.foreign += hits.iter().filter(|hit| !own(hit)).count();
             found.hits = if found.hits == 0 { hits.len() } else { found.hits.min(hits.len()) };

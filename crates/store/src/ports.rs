@@ -170,12 +170,12 @@ pub trait Directory: GrantSource {
     ) -> Fut<'a, Result<Option<EntryRef>, Error>>;
 
     /// All groups by name.
-    fn groups<'a>(&'a self, pass: &'a Pass<'_, class::Directory>) -> Fut<'a, Result<Vec<Group>, Error>>;
+    fn groups<'a>(&'a self, pass: &'a Pass<'_, class::DirectoryRead>) -> Fut<'a, Result<Vec<Group>, Error>>;
 
     /// The members of a group as the customer refers to them.
     fn members<'a>(
         &'a self,
-        pass: &'a Pass<'_, class::Directory>,
+        pass: &'a Pass<'_, class::DirectoryRead>,
         group: &'a GroupName,
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>>;
 }

@@ -57,9 +57,7 @@ pub(super) struct Seen {
     pub(super) retrieval: Option<&'static str>,
 }
 
-/// The decision about a request, as far as a face may know it: the use case answers denied, foreign and
-/// unknown alike, so a denial is told apart only where the role alone decides. All denials with their
-/// reasons are in the ledger (L-28).
+/// The decision about a request, for signals. All denials with their reasons are in the ledger (L-28).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
     Allowed,
@@ -82,14 +80,12 @@ impl Decision {
     }
 }
 
-fn decision(who: Option<&Who>, code: Option<Code>, method: &Method, route: &str) -> Decision {
-    match (who, code) {
+fn decision(who: Option<&Who>, problem: Option<&Problem>) -> Decision {
+    match (who, problem.map(Problem::code)) {
         (_, Some(Code::UNAUTHENTICATED)) => Decision::Unauthenticated,
         (None, _) => Decision::Undecided,
-        (Some(who), Some(Code::NOT_FOUND)) => {
-            let may = routes::actions(method, route).iter().any(|action| who.role.may(*action));
-            if may { Decision::NotFound } else { Decision::Denied }
-        }
+        (Some(_), _) if problem.is_some_and(Problem::is_denial) => Decision::Denied,
+        (Some(_), Some(Code::NOT_FOUND)) => Decision::NotFound,
         (Some(_), _) => Decision::Allowed,
     }
 }
@@ -123,7 +119,7 @@ pub(super) async fn observe(State(face): State<Face>, mut request: Request, next
         method: known(&method),
         status: response.status().as_u16(),
         seconds: started.elapsed().as_secs_f64(),
-        decision: decision(who.as_ref(), code, &method, route),
+        decision: decision(who.as_ref(), problem.as_ref()),
         code,
         seen,
     };

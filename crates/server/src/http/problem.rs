@@ -116,6 +116,8 @@ pub struct Problem {
     detail: Option<String>,
     errors: Vec<FieldError>,
     needed_tokens: Option<u32>,
+    /// Told apart in signals only; the bytes are those of [`Problem::not_found`].
+    denied: bool,
 }
 
 /// Seconds after which a repetition makes sense.
@@ -125,7 +127,7 @@ impl Problem {
     /// A refusal that needs no more words than its code has.
     #[must_use]
     pub fn of(code: Code) -> Self {
-        Self { code, detail: None, errors: Vec::new(), needed_tokens: None }
+        Self { code, detail: None, errors: Vec::new(), needed_tokens: None, denied: false }
     }
 
     /// A refusal with a detail in words of this program.
@@ -144,6 +146,11 @@ impl Problem {
     #[must_use]
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         Self { errors, ..Self::of(Code::INVALID) }
+    }
+
+    /// Whether the directory or the role denied it, for signals.
+    pub(super) fn is_denial(&self) -> bool {
+        self.denied
     }
 
     /// The code.
@@ -205,6 +212,7 @@ impl From<Error> for Problem {
         match error {
             // A subject that is being erased is answered like one that does not exist (I-9).
             Error::NotFound | Error::Erasing => Self::not_found(),
+            Error::Denied => Self { denied: true, ..Self::not_found() },
             Error::Invalid { field, reason } => FieldError::new(field, reason).into(),
             Error::Conflict(Conflict::Revision) => Self::of(Code::CONFLICT_REVISION),
             Error::Conflict(Conflict::Exists) => Self::of(Code::CONFLICT_EXISTS),

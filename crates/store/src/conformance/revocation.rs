@@ -48,7 +48,7 @@ pub fn r_029_a_capability_from_before_a_change_of_grants_opens_nothing(
         block::on(b.change(pass, change, now))
     });
     refused(changed, Error::GrantsMoved)?;
-    let listed = admin.act::<action::ManageDirectory, _>(|pass| {
+    let listed = admin.act::<action::ReadDirectory, _>(|pass| {
         disturb(s)?;
         block::on(b.groups(pass))
     });
@@ -183,7 +183,7 @@ pub fn i_002_groups_that_a_capability_claims_open_nothing(s: &dyn Subject) -> Re
     admin.add("board", "bob")?;
     let owner = || -> Result<_, Failure> { Ok(NewOwner::Group(group("board")?)) };
     let id = bob.keep(note("board secret").owner(owner()?))?;
-    let groups = admin.act::<action::ManageDirectory, _>(|pass| block::on(b.groups(pass)))?;
+    let groups = admin.act::<action::ReadDirectory, _>(|pass| block::on(b.groups(pass)))?;
     let liar = Liar { truth: b, groups: groups.into_iter().map(|group| group.id).collect() };
     let request = anna.request()?;
     let denied = |_| Failure::new("not authorised");

@@ -98,7 +98,7 @@ impl Directory for Reference {
         })
     }
 
-    fn groups<'a>(&'a self, pass: &'a Pass<'_, class::Directory>) -> Fut<'a, Result<Vec<Group>, Error>> {
+    fn groups<'a>(&'a self, pass: &'a Pass<'_, class::DirectoryRead>) -> Fut<'a, Result<Vec<Group>, Error>> {
         Box::pin(async move {
             self.under(pass, |state, view| {
                 let own = state.groups.iter().filter(|row| row.tenant == view.tenant);
@@ -111,7 +111,7 @@ impl Directory for Reference {
 
     fn members<'a>(
         &'a self,
-        pass: &'a Pass<'_, class::Directory>,
+        pass: &'a Pass<'_, class::DirectoryRead>,
         group: &'a GroupName,
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>> {
         Box::pin(async move {
