@@ -18,7 +18,7 @@ use merkwelt_store::{
 };
 
 use crate::cell::{Cell, signer};
-use crate::change::{Read, commit_read, commit_writes};
+use crate::change::{Prepared, Read, commit_read, commit_writes, text_of};
 use crate::crypt::OwnerKeys;
 use crate::instance::{Inner, Sqlite};
 use crate::log;
@@ -27,6 +27,9 @@ use crate::recall::recall;
 use crate::snapshot::{Snapshot, Viewer, admit};
 use crate::witness::Witness;
 use crate::writer::Work;
+
+/// Bytes of text that are analysed on the caller's task; more goes to the pool.
+const ANALYSED_HERE_MAX: usize = 4096;
 
 impl Sqlite {
     async fn cell(&self, tenant: &TenantId) -> Result<Arc<Cell>, Error> {
@@ -88,6 +91,10 @@ impl Sqlite {
             (Part::Writes(pass, writes), idempotency, at) => {
                 let cell = self.cell(pass.scope().tenant()).await?;
                 let (viewer, witness) = (Viewer::of(pass), Witness::of(pass));
+                let length: usize = writes.iter().filter_map(text_of).map(str::len).sum();
+                let prepare = || Ok(writes.into_iter().map(Prepared::of).collect());
+                let writes: Vec<Prepared> =
+                    if length > ANALYSED_HERE_MAX { self.pool.run(prepare).await? } else { prepare()? };
                 self.write(cell, move |work| {
                     commit_writes(work, &viewer, &witness, writes, idempotency.as_ref(), at)
                 })
@@ -244,13 +251,13 @@ impl Directory for Sqlite {
         )
     }
 
-    fn groups<'a>(&'a self, pass: &'a Pass<'_, class::Directory>) -> Fut<'a, Result<Vec<Group>, Error>> {
+    fn groups<'a>(&'a self, pass: &'a Pass<'_, class::DirectoryRead>) -> Fut<'a, Result<Vec<Group>, Error>> {
         Box::pin(self.look(pass, |snapshot| snapshot.all_groups()))
     }
 
     fn members<'a>(
         &'a self,
-        pass: &'a Pass<'_, class::Directory>,
+        pass: &'a Pass<'_, class::DirectoryRead>,
         group: &'a GroupName,
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>> {
         let group = group.clone();
