@@ -28,8 +28,8 @@ CREATE TABLE members (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX members_by_subject ON members (subject);
 
--- Content. `owner_kind` 0 is a subject, 1 a group, 2 the tenant. `body`, `vector` and `opening` are
--- ciphertext under the owner's key, the tags are keyed.
+-- Content. `owner_kind` 0 is a subject, 1 a group, 2 the tenant. `body`, `terms` (by which it is found),
+-- `vector` and `opening` are ciphertext under the owner's key, the tags are keyed.
 CREATE TABLE conversations (
   seq       INTEGER PRIMARY KEY,
   id        TEXT NOT NULL UNIQUE,
@@ -50,6 +50,7 @@ CREATE TABLE turns (
   expires_at   INTEGER NOT NULL,
   tokens       INTEGER NOT NULL,
   body         BLOB NOT NULL,
+  terms        BLOB NOT NULL,
   vector       BLOB,
   opening      BLOB NOT NULL,
   UNIQUE (conversation, number)
@@ -77,6 +78,7 @@ CREATE TABLE memories (
   slot_tag      BLOB,
   text_tag      BLOB NOT NULL,
   body          BLOB NOT NULL,
+  terms         BLOB NOT NULL,
   vector        BLOB,
   opening       BLOB NOT NULL,
   UNIQUE (id, revision),

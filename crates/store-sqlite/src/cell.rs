@@ -22,6 +22,7 @@ use crate::pool::lock;
 use crate::schema;
 use crate::shard::ShardPlace;
 use crate::snapshot::{Snapshot, Viewer};
+use crate::terms::Mark;
 use crate::writer::Writer;
 
 /// Open read connections that are kept per cell.
@@ -37,6 +38,8 @@ pub(crate) struct Cell {
     pub(crate) shard: ShardPlace,
     /// The model the instance is configured with; vectors of another are refused.
     pub(crate) model: Option<ModelId>,
+    /// The analysis by which kept terms were made, if nothing changed.
+    pub(crate) analysis: Mark,
     /// When it was last used, in uses of the instance.
     pub(crate) used: AtomicU64,
     path: PathBuf,
@@ -94,6 +97,7 @@ impl Cell {
             writer,
             shard: ShardPlace::default(),
             model,
+            analysis: Mark::present(),
             used: AtomicU64::new(0),
             path,
             readers: Mutex::new(Vec::new()),

@@ -16,11 +16,13 @@ use merkwelt_store::query::Vector;
 use merkwelt_store::record::Epochs;
 use rusqlite::{OptionalExtension as _, named_params};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::crypt::{OwnerKeys, Place};
 use crate::error::Sql as _;
 use crate::rows::{owner_columns, plain_place, seal_vector};
 use crate::snapshot::{Viewer, admit, visible};
+use crate::terms::{self, Mark};
 use crate::witness::Witness;
 use crate::writer::Work;
 
@@ -30,8 +32,32 @@ pub(crate) struct Change<'c, 'w> {
     pub(crate) viewer: &'c Viewer,
     pub(crate) witness: &'c Witness,
     pub(crate) at: Timestamp,
+    /// The analysed text of the write at hand.
+    pub(crate) terms: Zeroizing<Vec<u8>>,
     drafts: Vec<Draft>,
     prefix: bool,
+}
+
+/// A write whose text was analysed before it went to the writer, which has better things to do.
+pub(crate) struct Prepared {
+    write: Write,
+    terms: Zeroizing<Vec<u8>>,
+}
+
+impl Prepared {
+    pub(crate) fn of(mark: Mark, write: Write) -> Self {
+        let terms = text_of(&write).map(|text| terms::write(mark, text)).unwrap_or_default();
+        Self { write, terms }
+    }
+}
+
+/// The text that a write makes searchable.
+pub(crate) fn text_of(write: &Write) -> Option<&str> {
+    match write {
+        Write::Remember(new) | Write::Correct { new, .. } => Some(new.statement.text().expose()),
+        Write::Append(new) => Some(new.turn.text.expose()),
+        Write::Retract { .. } | Write::Open(_) | Write::DeleteConversation { .. } => None,
+    }
 }
 
 /// What of a receipt is kept for a repeated request: ids and numbers.
@@ -49,7 +75,7 @@ pub(crate) fn commit_writes(
     work: &mut Work<'_>,
     viewer: &Viewer,
     witness: &Witness,
-    writes: Vec<Write>,
+    writes: Vec<Prepared>,
     idempotency: Option<&Idempotency>,
     at: Timestamp,
 ) -> Result<Receipt, Error> {
@@ -61,7 +87,8 @@ pub(crate) fn commit_writes(
     {
         return Ok(receipt);
     }
-    let mut change = Change { work, viewer, witness, at, drafts: Vec::new(), prefix: false };
+    let mut change =
+        Change { work, viewer, witness, at, terms: Zeroizing::default(), drafts: Vec::new(), prefix: false };
     let outcomes = writes.into_iter().map(|write| change.apply(write)).collect::<Result<Vec<_>, _>>()?;
     let Change { work, drafts, prefix, .. } = change;
     let mut entry = None;
@@ -280,8 +307,9 @@ pub(crate) struct Entry<'e> {
 }
 
 impl Change<'_, '_> {
-    fn apply(&mut self, write: Write) -> Result<Outcome, Error> {
-        match write {
+    fn apply(&mut self, prepared: Prepared) -> Result<Outcome, Error> {
+        self.terms = prepared.terms;
+        match prepared.write {
             Write::Remember(new) => self.remember(new),
             Write::Correct { id, expected, new } => self.correct(&id, expected, new),
             Write::Retract { id, at } => self.retract(id, at),

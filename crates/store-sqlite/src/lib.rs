@@ -31,6 +31,7 @@ mod rows;
 mod schema;
 mod shard;
 mod snapshot;
+mod terms;
 mod witness;
 mod writer;
 mod writes;

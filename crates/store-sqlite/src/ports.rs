@@ -92,7 +92,8 @@ impl Sqlite {
                 let cell = self.cell(pass.scope().tenant()).await?;
                 let (viewer, witness) = (Viewer::of(pass), Witness::of(pass));
                 let length: usize = writes.iter().filter_map(text_of).map(str::len).sum();
-                let prepare = || Ok(writes.into_iter().map(Prepared::of).collect());
+                let mark = cell.analysis;
+                let prepare = move || Ok(writes.into_iter().map(|write| Prepared::of(mark, write)).collect());
                 let writes: Vec<Prepared> =
                     if length > ANALYSED_HERE_MAX { self.pool.run(prepare).await? } else { prepare()? };
                 self.write(cell, move |work| {

@@ -181,6 +181,7 @@ impl Change<'_, '_> {
         };
         let env = cell.env.as_ref();
         let body = keys.sealer.seal(env, place("body"), &body_of(statement)?)?;
+        let terms = keys.sealer.seal(env, place("terms"), &self.terms)?;
         let opening = keys.sealer.seal(env, place("opening"), opening.as_slice())?;
         let vector = self.seal_vector(&keys, place("vector"), new.vector.as_ref())?;
         let inserted = self.work.db.prepare_cached(INSERT_MEMORY).and_then(|mut row| {
@@ -193,7 +194,7 @@ impl Change<'_, '_> {
                 ":tokens": new.tokens,
                 ":slot_tag": statement.slot().map(|slot| keys.slot_tag(slot.expose()).to_vec()),
                 ":text_tag": keys.text_tag(statement.kind().name(), &text.folded()).to_vec(),
-                ":body": body, ":vector": vector, ":opening": opening,
+                ":body": body, ":terms": terms, ":vector": vector, ":opening": opening,
             })
         });
         refuse_taken(inserted)?;
@@ -283,6 +284,7 @@ impl Change<'_, '_> {
         let place = |column| turn_place(&cell.tenant, id.as_str(), number, column);
         let env = cell.env.as_ref();
         let body = keys.sealer.seal(env, place("body"), text)?;
+        let terms = keys.sealer.seal(env, place("terms"), &self.terms)?;
         let opening = keys.sealer.seal(env, place("opening"), opening.as_slice())?;
         let vector = self.seal_vector(&keys, place("vector"), new.vector.as_ref())?;
         self.work
@@ -293,7 +295,7 @@ impl Change<'_, '_> {
                     ":conversation": id.as_str(), ":number": number, ":owner": owner_id,
                     ":speaker": code_of(&merkwelt_domain::conversation::Speaker::ALL, turn.speaker),
                     ":at": turn.at.millis(), ":expires_at": turn.expires_at.millis(),
-                    ":tokens": turn.tokens, ":body": body, ":vector": vector, ":opening": opening,
+                    ":tokens": turn.tokens, ":body": body, ":terms": terms, ":vector": vector, ":opening": opening,
                 })
             })
             .sql()?;
@@ -362,10 +364,10 @@ impl Change<'_, '_> {
 
 const INSERT_MEMORY: &str = "INSERT INTO memories (id, revision, owner_kind, owner, kind, author, \
     valid_from, expires_at, no_expiry, written_at, written_by, conversation, tokens, slot_tag, text_tag, \
-    body, vector, opening) VALUES (:id, :revision, :owner_kind, :owner, :kind, :author, :valid_from, \
+    body, terms, vector, opening) VALUES (:id, :revision, :owner_kind, :owner, :kind, :author, :valid_from, \
     :expires_at, :no_expiry, :written_at, :written_by, :conversation, :tokens, :slot_tag, :text_tag, \
-    :body, :vector, :opening)";
+    :body, :terms, :vector, :opening)";
 
 const INSERT_TURN: &str = "INSERT INTO turns (conversation, number, owner, speaker, at, expires_at, tokens, \
-    body, vector, opening) VALUES (:conversation, :number, :owner, :speaker, :at, :expires_at, :tokens, \
-    :body, :vector, :opening)";
+    body, terms, vector, opening) VALUES (:conversation, :number, :owner, :speaker, :at, :expires_at, :tokens, \
+    :body, :terms, :vector, :opening)";

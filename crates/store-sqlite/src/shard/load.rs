@@ -4,22 +4,24 @@
 use std::collections::BTreeSet;
 
 use merkwelt_store::Error;
-use merkwelt_store::analysis::{analyse, analyse_turn};
+use merkwelt_store::analysis::analyse;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use zeroize::Zeroizing;
 
 use crate::cell::Cell;
+use crate::crypt::{OwnerKeys, Place};
 use crate::error::Sql as _;
 use crate::rows::{blob_at, kind_of, memory_place, open_vector, open_words, text_at, turn_place};
 use crate::shard::Touch;
 use crate::shard::index::{Entry, Shard, memory_key, turn_key};
+use crate::terms;
 
 const MEMORY_COLUMNS: &str =
-    "id, revision, owner, kind, conversation, valid_from, expires_at, written_at, body, vector";
+    "id, revision, owner, kind, conversation, valid_from, expires_at, written_at, body, vector, terms";
 // Kind 0 is `feedback`, the first of `Kind::ALL`.
 const RANKED: &str =
     "standing = 0 AND kind <> 0 AND owner NOT IN (SELECT id FROM subjects WHERE erasing = 1)";
-const TURN_COLUMNS: &str = "conversation, number, owner, at, expires_at, body, vector";
+const TURN_COLUMNS: &str = "conversation, number, owner, at, expires_at, body, vector, terms";
 
 /// Everything searchable of a cell.
 pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
@@ -37,16 +39,15 @@ pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
     );
     let mut statement = db.prepare(&sql).sql()?;
     let mut rows = statement.query([]).sql()?;
-    let mut before: Option<(String, u32, Zeroizing<String>)> = None;
+    let mut before: Option<(String, u32, Vec<String>)> = None;
     while let Some(row) = rows.next().sql()? {
         let (conversation, number) = (text_at(row, 0)?.to_owned(), row.get::<_, u32>(1).sql()?);
-        let text = turn_text(cell, row)?;
+        let own = turn_terms(cell, row)?;
         let previous = before
-            .as_ref()
             .filter(|(of, last, _)| *of == conversation && last.checked_add(1) == Some(number))
-            .map(|(_, _, text)| text.as_str());
-        shard.insert(turn(cell, row, previous, &text)?)?;
-        before = Some((conversation, number, text));
+            .map(|(_, _, terms)| terms);
+        shard.insert(turn(cell, row, previous, own.clone())?)?;
+        before = Some((conversation, number, own));
     }
     shard.shrink();
     Ok(shard)
@@ -85,14 +86,14 @@ pub(crate) fn apply(
 fn one_turn(cell: &Cell, db: &Connection, id: &str, number: u32) -> Result<Option<Entry>, Error> {
     let sql = format!("SELECT {TURN_COLUMNS} FROM turns WHERE conversation = ?1 AND number = ?2");
     let mut statement = db.prepare_cached(&sql).sql()?;
-    let mut text_of = |number: u32| -> Result<Option<Zeroizing<String>>, Error> {
-        statement.query_row((id, number), |row| Ok(turn_text(cell, row))).optional().sql()?.transpose()
+    let mut terms_of = |number: u32| -> Result<Option<Vec<String>>, Error> {
+        let read = |row: &Row<'_>| Ok(turn_terms(cell, row));
+        statement.query_row((id, number), read).optional().sql()?.transpose()
     };
-    let before = if number > 1 { text_of(number - 1)? } else { None };
+    let before = if number > 1 { terms_of(number - 1)? } else { None };
     let mut rows = statement.query((id, number)).sql()?;
     let Some(row) = rows.next().sql()? else { return Ok(None) };
-    let text = turn_text(cell, row)?;
-    turn(cell, row, before.as_ref().map(|text| text.as_str()), &text).map(Some)
+    turn(cell, row, before, turn_terms(cell, row)?).map(Some)
 }
 
 fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
@@ -111,21 +112,39 @@ fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
         valid_from: row.get(5).sql()?,
         end: row.get::<_, Option<i64>>(6).sql()?.unwrap_or(i64::MAX),
         written_at: row.get(7).sql()?,
-        terms: analyse(&text),
+        terms: kept_terms(cell, &keys, place("terms"), blob_at(row, 10)?, || Ok(text))?,
         metadata,
         vector: vector.map(|sealed| open_vector(&keys, place("vector"), sealed)).transpose()?,
     })
 }
 
-fn turn_text(cell: &Cell, row: &Row<'_>) -> Result<Zeroizing<String>, Error> {
-    let number: u32 = row.get(1).sql()?;
-    let keys = cell.owner_keys(text_at(row, 2)?)?;
-    let place = turn_place(&cell.tenant, text_at(row, 0)?, number, "body");
-    let plain = keys.sealer.open(place, blob_at(row, 5)?)?;
-    std::str::from_utf8(&plain).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Error::Damaged)
+/// The kept terms, or those of the text if another analysis made them.
+fn kept_terms(
+    cell: &Cell,
+    keys: &OwnerKeys,
+    place: Place<'_>,
+    sealed: &[u8],
+    text: impl FnOnce() -> Result<Zeroizing<String>, Error>,
+) -> Result<Vec<String>, Error> {
+    match terms::read(cell.analysis, &keys.sealer.open(place, sealed)?)? {
+        Some(terms) => Ok(terms),
+        None => Ok(analyse(&text()?)),
+    }
 }
 
-fn turn(cell: &Cell, row: &Row<'_>, before: Option<&str>, text: &str) -> Result<Entry, Error> {
+fn turn_terms(cell: &Cell, row: &Row<'_>) -> Result<Vec<String>, Error> {
+    let number: u32 = row.get(1).sql()?;
+    let keys = cell.owner_keys(text_at(row, 2)?)?;
+    let id = text_at(row, 0)?;
+    let place = |column| turn_place(&cell.tenant, id, number, column);
+    kept_terms(cell, &keys, place("terms"), blob_at(row, 7)?, || {
+        let plain = keys.sealer.open(place("body"), blob_at(row, 5)?)?;
+        std::str::from_utf8(&plain).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Error::Damaged)
+    })
+}
+
+/// A turn is found by what it answers too (`merkwelt_store::analysis::analyse_turn`).
+fn turn(cell: &Cell, row: &Row<'_>, before: Option<Vec<String>>, own: Vec<String>) -> Result<Entry, Error> {
     let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
     let number: u32 = row.get(1).sql()?;
     let at: i64 = row.get(3).sql()?;
@@ -141,7 +160,7 @@ fn turn(cell: &Cell, row: &Row<'_>, before: Option<&str>, text: &str) -> Result<
         valid_from: at,
         end: row.get(4).sql()?,
         written_at: at,
-        terms: analyse_turn(before, text),
+        terms: before.into_iter().flatten().chain(own).collect(),
         metadata: None,
         vector: vector.map(|sealed| open_vector(&keys, place, sealed)).transpose()?,
     })

@@ -15,8 +15,8 @@ use crate::rows::kind_code;
 use crate::shard::index::{NONE, Row, Shard, TURN};
 use crate::shard::vectors::Probe;
 
-/// Hits that are ranked again by their exact vectors, at least.
-const RERANK_MIN: usize = 64;
+/// Hits that are ranked again by their exact vectors, at most.
+const RERANK_MAX: usize = 512;
 
 /// A proposed row.
 pub(crate) struct Proposal {
@@ -142,6 +142,7 @@ pub(crate) fn search(
     }
     let lexical = lexical(shard, &QueryTerms::of(query.question.expose()), stats, &passed, &rows);
     let fusion = query.vector.as_ref().map(|(_, fusion)| *fusion);
+    let (floor, span) = fusion.map_or((1.0, 1.0), |fusion| (fusion.floor, fusion.span.max(f32::EPSILON)));
     let mut scored: Vec<Scored<'_>> = rows
         .iter()
         .zip(lexical)
@@ -149,11 +150,16 @@ pub(crate) fn search(
             let at = usize::try_from(*number).unwrap_or(usize::MAX);
             let cosine = probe.and_then(|probe| shard.vectors.cosine(at, probe));
             let total = fuse(lexical, cosine, fusion).total;
-            Scored { total, row, lexical, vector: cosine.is_some() }
+            let off = shard.vectors.slack(at);
+            // Below the floor a cosine counts nothing, however far off it is.
+            let counts = cosine.is_some_and(|cosine| cosine + off > floor);
+            let slack = if counts { off / span } else { 0.0 };
+            Scored { total, row, lexical, slack, vector: cosine.is_some() }
         })
         .collect();
-    let wanted = if probe.is_some() { RERANK_MIN.max(query.k.get() * 2) } else { query.k.get() };
-    best(&mut scored, wanted);
+    let wanted = query.k.get();
+    best(&mut scored, if probe.is_some() { RERANK_MAX.max(wanted) } else { wanted });
+    keep_possible(&mut scored, wanted);
     let rows = scored.into_iter().map(|scored| Proposal {
         row: scored.row.clone(),
         lexical: scored.lexical,
@@ -166,7 +172,18 @@ struct Scored<'s> {
     total: f32,
     row: &'s Row,
     lexical: f32,
+    /// By how much the total may be off.
+    slack: f32,
     vector: bool,
+}
+
+/// Drops what cannot be among the wanted even if every cosine is off as far as it may be.
+fn keep_possible(scored: &mut Vec<Scored<'_>>, wanted: usize) {
+    let mut sure: Vec<f32> = scored.iter().map(|scored| scored.total - scored.slack).collect();
+    sure.sort_unstable_by(|a, b| b.total_cmp(a));
+    if let Some(least) = wanted.checked_sub(1).and_then(|last| sure.get(last)) {
+        scored.retain(|scored| scored.total + scored.slack >= *least);
+    }
 }
 
 /// The lexical score of every passed row, in their order.
