@@ -71,10 +71,10 @@ impl App {
         let allowed = self.allow::<action::Assemble>(request).await?;
         let now = self.env.now();
         let findings = self.find(&allowed, wanted, now).await?;
-        let unmatched = unmatched(&findings);
         let offer = self.offer(&findings, wanted, now);
         let fitted = fit(wanted.budget.tokens(), offer, self.counter)
             .map_err(|needed| Error::BudgetTooSmall { needed })?;
+        let unmatched = unmatched(&findings, &fitted);
         let (pack_id, read_id) = (PackId::random(&*self.env), ReadId::random(&*self.env));
         let answer = self.answer(&allowed, wanted, &findings, &fitted, unmatched, (&pack_id, &read_id, now));
         let body = encode(&answer)?;
@@ -362,11 +362,12 @@ fn left_out(fitted: &Fitted) -> Vec<LeftOutView> {
 }
 
 /// What the search considered and found no match for.
-fn unmatched(findings: &Findings) -> Vec<LeftOutView> {
+fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
     let is_unmatched = |scores: &Scores| scores.total <= 0.0;
+    let is_in = |record: &Record| fitted.lines.iter().any(|line| line.shows(record));
     let mut counts = std::collections::BTreeMap::new();
     for candidate in &findings.recalled.candidates {
-        if is_unmatched(&candidate.scores) && section_of(&candidate.record) != Section::ProjectState {
+        if is_unmatched(&candidate.scores) && !is_in(&candidate.record) {
             *counts.entry(section_of(&candidate.record)).or_insert(0usize) += 1;
         }
     }

@@ -27,9 +27,9 @@ pub enum Error {
 
 /// The line that opens a delivered block. What stands between it and [`CLOSE`] was recalled and is never
 /// stored again (I-13).
-pub const OPEN: &str = "<merkwelt-context>";
+pub const OPEN: &str = "<merkwelt>";
 /// The line that closes a delivered block.
-pub const CLOSE: &str = "</merkwelt-context>";
+pub const CLOSE: &str = "</merkwelt>";
 
 /// A text in Unicode NFC, not blank and not too long.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

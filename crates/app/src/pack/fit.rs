@@ -3,7 +3,7 @@
 //! until it fits.
 
 use merkwelt_inference::TokenCounter;
-use merkwelt_store::record::Scores;
+use merkwelt_store::record::{Record, Scores};
 
 use super::render::{Section, block};
 use crate::record::{Delivered, Outgoing};
@@ -61,6 +61,13 @@ impl Line {
         let tokens = counter.count(&text);
         let out = Outgoing { record, score: scores.map(|s| s.total) };
         Self { section, why, out, scores, text, tokens }
+    }
+}
+
+impl Line {
+    /// Whether the line shows this record.
+    pub(crate) fn shows(&self, record: &Record) -> bool {
+        same_record(self.out.record.record(), record)
     }
 }
 
@@ -174,16 +181,16 @@ fn take_while_room(lines: Vec<Line>, room: u32) -> (Vec<Line>, Vec<Line>) {
 }
 
 fn contains(lines: &[Line], line: &Line) -> bool {
-    lines.iter().any(|other| same_record(other, line))
+    lines.iter().any(|other| other.shows(line.out.record.record()))
 }
 
 fn is_delivered(lines: &[Line], line: &Line) -> bool {
-    lines.iter().any(|other| other.section == line.section && same_record(other, line))
+    lines.iter().any(|other| other.section == line.section && other.shows(line.out.record.record()))
 }
 
-fn same_record(a: &Line, b: &Line) -> bool {
+fn same_record(a: &Record, b: &Record) -> bool {
     use merkwelt_store::record::Record::{Memory, Turn};
-    match (a.out.record.record(), b.out.record.record()) {
+    match (a, b) {
         (Memory(a), Memory(b)) => a.id == b.id,
         (Turn(a), Turn(b)) => a.conversation == b.conversation && a.number == b.number,
         (Memory(_), Turn(_)) | (Turn(_), Memory(_)) => false,

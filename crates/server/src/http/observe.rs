@@ -10,12 +10,12 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
-use merkwelt_authz::{Caller, Role};
+use merkwelt_authz::Caller;
 use merkwelt_domain::ids::base32;
 use merkwelt_domain::{Env, KeyId, TenantId};
 
 use super::problem::{Code, Problem};
-use super::{Face, metrics, routes};
+use super::{Face, metrics};
 
 /// The id of a request, made here and echoed in every answer. What a caller sends under this name is
 /// ignored.
@@ -29,7 +29,6 @@ const UNMATCHED: &str = "unmatched";
 struct Who {
     key: KeyId,
     tenant: TenantId,
-    role: Role,
 }
 
 /// Carries the caller from the extractor to the log.
@@ -39,7 +38,7 @@ pub(super) struct Trail(Arc<Mutex<Option<Who>>>);
 impl Trail {
     /// Remembers the caller.
     pub(super) fn set_caller(&self, caller: &Caller) {
-        let who = Who { key: caller.key().clone(), tenant: caller.tenant().clone(), role: caller.role() };
+        let who = Who { key: caller.key().clone(), tenant: caller.tenant().clone() };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(who);
     }
 

@@ -1,15 +1,10 @@
 //! The real binary, seen from outside: first start, kill -9, import, verify, doctor, and what it connects to.
 
-#![cfg(test)]
-
-#[path = "running/mod.rs"]
-mod running;
-
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use running::{Running, run, text};
+use crate::running::{Running, run, text};
 use serde_json::{Value, json};
 
 fn fact(words: &str) -> Value {
