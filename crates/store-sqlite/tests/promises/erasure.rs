@@ -52,7 +52,7 @@ fn rows_of(world: &World, id: &SubjectId) -> Vec<String> {
 }
 
 #[test]
-fn r_055_nothing_of_the_erased_is_left_in_rows_index_keys_or_bytes() {
+fn r_064_nothing_of_the_erased_is_left_in_rows_index_keys_or_bytes() {
     let mut world = World::new();
     fill(&world, WHO, 40);
     fill(&world, "bert", 5);

@@ -129,7 +129,9 @@ pub fn r_069_an_erasure_can_be_repeated(s: &dyn Subject) -> Result<(), Failure> 
 }
 
 /// From acceptance on, keys and capabilities of the subject open nothing (I-9).
-pub fn i_009_nothing_opens_after_an_erasure_was_accepted(s: &dyn Subject) -> Result<(), Failure> {
+pub fn l_16_nothing_is_written_or_opened_after_an_erasure_was_accepted(
+    s: &dyn Subject,
+) -> Result<(), Failure> {
     let (admin, b, now) = (tenant_admin(s), s.backend(), s.env_now());
     let key = ApiKey::random(s.env());
     let mut new = new_key(&key, &admin.tenant()?, Role::Agent);

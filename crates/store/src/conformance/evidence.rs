@@ -121,7 +121,7 @@ pub fn r_099_the_ledger_verifies_after_everything(s: &dyn Subject) -> Result<(),
 }
 
 /// A refusal of the authorisation is recorded in the caller's ledger (L-28).
-pub fn l_028_a_denial_is_recorded(s: &dyn Subject) -> Result<(), Failure> {
+pub fn l_28_a_denial_is_recorded(s: &dyn Subject) -> Result<(), Failure> {
     let (agent, admin) = (actor(s, &s.keys().agent, None), tenant_admin(s));
     let request = agent.request()?;
     match block::on(authorize::<action::ManageDirectory>(s.backend(), &request)) {
@@ -135,7 +135,7 @@ pub fn l_028_a_denial_is_recorded(s: &dyn Subject) -> Result<(), Failure> {
 }
 
 /// One entry is proven without the rest (L-22).
-pub fn l_022_an_entry_is_proven_on_its_own(s: &dyn Subject) -> Result<(), Failure> {
+pub fn l_22_an_entry_is_proven_on_its_own(s: &dyn Subject) -> Result<(), Failure> {
     busy(s)?;
     let (admin, backend) = (tenant_admin(s), s.backend());
     let entries = admin.entries()?;

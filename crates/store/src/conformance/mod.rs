@@ -136,7 +136,7 @@ macro_rules! conformance_checks {
                 r_064_an_erasure_leaves_nothing_of_the_subject_and_all_of_the_others
                 r_067_an_erased_person_who_comes_back_is_somebody_new
                 r_069_an_erasure_can_be_repeated
-                i_009_nothing_opens_after_an_erasure_was_accepted
+                l_16_nothing_is_written_or_opened_after_an_erasure_was_accepted
             }
             agreement {
                 r_119_a_random_history_is_answered_as_the_reference_does
@@ -144,8 +144,8 @@ macro_rules! conformance_checks {
             evidence {
                 r_080_each_recorded_read_is_one_entry
                 r_099_the_ledger_verifies_after_everything
-                l_028_a_denial_is_recorded
-                l_022_an_entry_is_proven_on_its_own
+                l_28_a_denial_is_recorded
+                l_22_an_entry_is_proven_on_its_own
                 r_097_no_word_and_no_name_stands_in_the_ledger
                 each_change_is_one_entry
             }
