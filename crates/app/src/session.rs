@@ -142,7 +142,10 @@ mod tests {
         let key = (TenantId::random(&env), ConversationId::random(&env));
         let at = Timestamp::from_millis;
         for (i, text) in ["one", "two", "three"].into_iter().enumerate() {
-            assert_eq!(sessions.append(key.clone(), turn(&key.1, text), None, at(0)), Ok(i as u32 + 1));
+            assert_eq!(
+                sessions.append(key.clone(), turn(&key.1, text), None, at(0)),
+                Ok(u32::try_from(i).unwrap() + 1)
+            );
         }
         let numbers: Vec<_> = sessions.turns(&key, at(100)).iter().map(|t| t.number).collect();
         assert_eq!(numbers, [2, 3]);

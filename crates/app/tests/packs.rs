@@ -46,7 +46,8 @@ const WORDS: [&str; 12] = [
 ];
 
 fn sentence(seed: u64, n: usize) -> String {
-    let word = |i: usize| WORDS[(seed as usize).wrapping_mul(31).wrapping_add(i * 7) % WORDS.len()];
+    let start = usize::try_from(seed).unwrap() * 31;
+    let word = |i: usize| WORDS[(start + i * 7) % WORDS.len()];
     let words: Vec<_> = (0..n).map(word).collect();
     format!("{seed} {}", words.join(" "))
 }

@@ -31,7 +31,7 @@ async fn a_bad_field_is_named_by_its_path() {
         (fact(json!({ "text": " " })), "text"),
         (fact(json!({ "text": 7 })), "text"),
         (fact(json!({ "text": "x".repeat(16 * 1024 + 1) })), "text"),
-        (fact(json!({ "text": "<merkwelt-context>\n- x\n</merkwelt-context>" })), "text"),
+        (fact(json!({ "text": "<merkwelt>\n- x\n</merkwelt>" })), "text"),
         (fact(json!({ "origin": "rumour" })), "origin"),
         (fact(json!({ "slot": "a b" })), "slot"),
         (fact(json!({ "metadata": { "long": "x".repeat(4096) } })), "metadata"),

@@ -3,5 +3,5 @@
 use merkwelt_domain::Content;
 
 fn main() {
-    let _ = Content("<merkwelt-context>".to_owned());
+    let _ = Content("<merkwelt>".to_owned());
 }
