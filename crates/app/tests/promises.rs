@@ -428,3 +428,28 @@ fn r_005_groups_are_exact_relations_that_can_be_asked_changed_and_deleted_with_t
     change(GroupRequest::Create(group.clone())).unwrap();
     assert!(now(world.app.list_members(&admin, &group)).unwrap().is_empty(), "members went with the group");
 }
+
+#[test]
+fn l_19_a_denied_key_that_is_bound_to_a_person_is_not_named_in_the_ledger() {
+    let world = World::new();
+    let admin = world.request(Role::TenantAdmin, None);
+    let wanted = merkwelt_app::KeyRequest {
+        label: "anna".parse().unwrap(),
+        role: Role::Agent,
+        subject: Some("anna".parse().unwrap()),
+        act_for: false,
+        expires_at: None,
+    };
+    let (_, key) = now(world.app.create_key(&admin, &wanted)).unwrap();
+    for _ in 0..2 {
+        let request = world.request_of(&key, Some("ben"));
+        assert_eq!(now(world.app.recall(&request, &search("depot"))).err(), Some(Error::Denied));
+    }
+    let denials = world.entries_of("authz_denied");
+    assert!(
+        denials.iter().all(|d| d["actor"]["kind"] == "person" && d["reason"] == "act_for"),
+        "{denials:?}"
+    );
+    assert_ne!(denials[0]["actor"]["id"], denials[1]["actor"]["id"]);
+    assert!(!serde_json::to_string(&denials).unwrap().contains(key.id().as_str()));
+}

@@ -227,6 +227,7 @@ impl<'r, A: Action> Deref for Authorized<'r, A> {
 pub struct Denied {
     tenant: TenantId,
     key: KeyId,
+    bound: Option<SubjectId>,
     action: ActionName,
     reason: DenyReason,
 }
@@ -242,6 +243,12 @@ impl Denied {
     #[must_use]
     pub fn key(&self) -> &KeyId {
         &self.key
+    }
+
+    /// The person the key is bound to, if it is: its id would then name them (L-19).
+    #[must_use]
+    pub fn bound_subject(&self) -> Option<&SubjectId> {
+        self.bound.as_ref()
     }
 
     /// What it wanted.
@@ -276,8 +283,8 @@ pub async fn authorize<'r, A: Action>(
 ) -> Result<Authorized<'r, A>, Refusal> {
     let caller = &request.caller;
     let denied = |reason| {
-        let (tenant, key) = (caller.tenant().clone(), caller.key().clone());
-        Refusal::Denied(Denied { tenant, key, action: A::NAME, reason })
+        let (tenant, key, bound) = (caller.tenant().clone(), caller.key().clone(), caller.binding().cloned());
+        Refusal::Denied(Denied { tenant, key, bound, action: A::NAME, reason })
     };
     let decision = decide(
         caller.role(),

@@ -18,7 +18,7 @@ use merkwelt_store::{
 };
 
 use crate::cell::{Cell, signer};
-use crate::change::{Prepared, Read, commit_read, commit_writes, text_of};
+use crate::change::{Prepared, Read, commit_read, commit_writes, random_id, text_of};
 use crate::crypt::OwnerKeys;
 use crate::instance::{Inner, Sqlite};
 use crate::log;
@@ -376,9 +376,16 @@ impl Cell {
 impl EvidenceLog for Sqlite {
     fn record_denial<'a>(&'a self, denied: &'a Denied, at: Timestamp) -> Fut<'a, Result<(), Error>> {
         Box::pin(async move {
-            let draft = denial_draft(denied)?;
             let cell = self.cell(denied.tenant()).await?;
-            self.write(cell, move |work| work.append(&[draft], at).map(|_| ())).await
+            let denied = denied.clone();
+            self.write(cell, move |work| {
+                let keys =
+                    denied.bound_subject().and_then(|person| work.cell.owner_keys(person.as_str()).ok());
+                let event = random_id(work.cell.env.as_ref());
+                let draft = denial_draft(&denied, keys.as_ref().map(|keys| &keys.tags), &event)?;
+                work.append(&[draft], at).map(|_| ())
+            })
+            .await
         })
     }
 

@@ -212,15 +212,26 @@ pub fn erasure_receipt_draft<C: Class>(pass: &Pass<'_, C>, erased: &Erased) -> R
         .field("evidence", count(erased.evidence)?))
 }
 
-/// The entry of a denial (L-28). It names no resource and no person.
+/// The entry of a denial (L-28). It names no resource and no person: a key that is bound to a person is
+/// named by a tag of this event, made with the person's tag key and `event_id` (L-19).
 ///
 /// # Errors
 /// [`Error::Damaged`]: a value cannot stand in an entry.
-pub fn denial_draft(denied: &Denied) -> Result<Draft, Error> {
-    Ok(denial(
+pub fn denial_draft(denied: &Denied, person: TagKey<'_>, event_id: &str) -> Result<Draft, Error> {
+    let actor = match (denied.bound_subject(), person) {
+        (None, _) => key_actor(denied.key())?,
+        (Some(_), Some(key)) => Actor::Person(key.tag(&token(event_id)?)),
+        // The person's key is gone, so nothing may name them any more.
+        (Some(_), None) => Actor::System(token("bound_key")?),
+    };
+    let draft = denial(
         tenant_token(denied.tenant())?,
-        key_actor(denied.key())?,
+        actor,
         token(denied.action().name())?,
         token(denied.reason().name())?,
-    ))
+    );
+    Ok(match denied.bound_subject() {
+        Some(_) => draft.field("event_id", token(event_id)?),
+        None => draft,
+    })
 }

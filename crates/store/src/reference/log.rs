@@ -12,7 +12,10 @@ use merkwelt_ledger::note::Signer;
 use merkwelt_ledger::proof::Proof;
 use merkwelt_ledger::tree::leaves_of;
 
+use merkwelt_domain::memory::Owner;
+
 use super::Reference;
+use super::directory::event_id;
 use super::rows::State;
 use crate::change::EntryRef;
 use crate::error::Error;
@@ -85,8 +88,11 @@ impl State {
 impl EvidenceLog for Reference {
     fn record_denial<'a>(&'a self, denied: &'a Denied, at: Timestamp) -> Fut<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.write(|state, _| {
-                state.append(denied.tenant(), &[denial_draft(denied)?], at)?;
+            self.write(|state, env| {
+                let owner = denied.bound_subject().map(|subject| Owner::Subject(subject.clone()));
+                let person = owner.map(|owner| state.tag_key(denied.tenant(), &owner, env));
+                let draft = denial_draft(denied, person.as_ref(), &event_id(env))?;
+                state.append(denied.tenant(), &[draft], at)?;
                 Ok(())
             })
         })
