@@ -101,6 +101,8 @@ fn settle(kind: &Kind, connection: &Connection) -> Result<(), OpenError> {
              PRAGMA trusted_schema = OFF;
              PRAGMA cell_size_check = ON;
              PRAGMA cache_size = -1024;
+             PRAGMA wal_autocheckpoint = 128;
+             PRAGMA journal_size_limit = 1048576;
              PRAGMA busy_timeout = 5000;",
         )
         .opening(kind.name)

@@ -41,13 +41,13 @@ impl Answer {
         serde_json::from_str(&self.body).context("the service answered with something that is not JSON")
     }
 
-    /// The body as JSON if the status says success.
+    /// The body as JSON if the status says success; null for an answer without a body.
     ///
     /// # Errors
     /// The problem that the service reported.
     pub fn success(&self) -> anyhow::Result<Value> {
         if (200..300).contains(&self.status) {
-            return self.json();
+            return if self.body.is_empty() { Ok(Value::Null) } else { self.json() };
         }
         let problem = self.json().unwrap_or_default();
         let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("no detail");

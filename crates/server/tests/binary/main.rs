@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod docs;
 mod readme;
 mod running;
 mod service;
