@@ -1,6 +1,6 @@
 //! One way in: authorise, and record a denial before answering it (L-28).
 
-use merkwelt_authz::{Action, Authorized, Refusal, Request, authorize};
+use merkwelt_authz::{Action, Authorized, DenyReason, Refusal, Request, authorize};
 
 use crate::App;
 use crate::error::{Attempt, Error};
@@ -14,6 +14,11 @@ impl App {
     ) -> Result<Authorized<'r, A>, Attempt> {
         match authorize::<A>(&*self.backend, request).await {
             Ok(authorized) => Ok(authorized),
+            // This depends on the request alone, so saying it tells nobody anything; it is the likeliest first
+            // mistake of a new caller.
+            Err(Refusal::Denied(denied)) if denied.reason() == DenyReason::NoSubject => {
+                Err(Error::invalid("Merkwelt-Subject", "this request is about a person: name one").into())
+            }
             Err(Refusal::Denied(denied)) => {
                 self.backend.record_denial(&denied, self.env.now()).await?;
                 Err(Error::Denied.into())

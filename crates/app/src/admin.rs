@@ -185,7 +185,10 @@ fn check_key(creator: Role, wanted: &KeyRequest, now: Timestamp) -> Result<(), E
     // Keys of the instance's own tenant run the instance; keys of a tenant never do.
     let of_instance = matches!(wanted.role, Role::InstanceAdmin);
     if (creator == Role::InstanceAdmin) != of_instance && wanted.role != Role::Auditor {
-        return Err(Error::invalid("role", "does not belong to this tenant"));
+        return Err(Error::invalid(
+            "role",
+            "instance_admin keys belong to the instance's own tenant, all others to a tenant",
+        ));
     }
     if wanted.subject.is_some() && wanted.act_for {
         return Err(Error::invalid("act_for", "a key bound to a subject cannot act for others"));

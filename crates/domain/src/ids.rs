@@ -16,6 +16,12 @@ pub enum Error {
     /// The text does not have the prefix, length or alphabet of this id.
     #[error("not a {0}")]
     Malformed(&'static str),
+    /// The text is not a name.
+    #[error("{0} must be 1 to 64 of a-z, 0-9, `.`, `_`, `-`, and begin with a letter or digit")]
+    Name(&'static str),
+    /// The text begins or ends with white space, or holds characters that nobody sees.
+    #[error("{0} must not begin or end with white space, nor hold control or invisible characters")]
+    Unseen(&'static str),
     /// The text is empty or only white space: an absent scope is an error, never everything (I-6).
     #[error("{0} is empty")]
     Empty(&'static str),
@@ -197,7 +203,7 @@ impl FromStr for SubjectRef {
             return Err(Error::Wildcard(WHAT));
         }
         if text.trim() != text || text.chars().any(|c| c.is_control() || is_invisible(c)) {
-            return Err(Error::Malformed(WHAT));
+            return Err(Error::Unseen(WHAT));
         }
         // One person has one spelling: composed and decomposed letters are the same reference, so that an
         // erasure cannot miss the other one.
@@ -270,7 +276,7 @@ fn parse_name(text: &str, what: &'static str) -> Result<String, Error> {
     }
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-');
     let starts = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    if starts && text.bytes().all(plain) { Ok(text.to_owned()) } else { Err(Error::Malformed(what)) }
+    if starts && text.bytes().all(plain) { Ok(text.to_owned()) } else { Err(Error::Name(what)) }
 }
 
 name!(
@@ -279,7 +285,7 @@ name!(
 );
 name!(
     /// A tenant's name as the operator writes it: lower-case letters, digits, `.`, `_`, `-`.
-    TenantName, "tenant name"
+    TenantName, "name"
 );
 name!(
     /// Why data are processed in this request; part of the evidence.
@@ -330,8 +336,8 @@ mod tests {
             ("*", Error::Wildcard("subject")),
             ("user*", Error::Wildcard("subject")),
             ("%", Error::Wildcard("subject")),
-            (" padded", Error::Malformed("subject")),
-            ("two\nlines", Error::Malformed("subject")),
+            (" padded", Error::Unseen("subject")),
+            ("two\nlines", Error::Unseen("subject")),
         ] {
             assert_eq!(text.parse::<SubjectRef>(), Err(error), "{text:?}");
         }
@@ -342,7 +348,7 @@ mod tests {
     fn one_person_has_one_spelling() {
         let composed: SubjectRef = "Müller".parse().unwrap();
         assert_eq!("Mu\u{308}ller".parse(), Ok(composed));
-        assert_eq!("Mül\u{200b}ler".parse::<SubjectRef>(), Err(Error::Malformed("subject")));
+        assert_eq!("Mül\u{200b}ler".parse::<SubjectRef>(), Err(Error::Unseen("subject")));
     }
 
     #[test]

@@ -44,11 +44,27 @@ pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Fou
         bail!("{} holds an instance already", config.data_dir.display());
     }
     make_private_dir(&config.data_dir)?;
+    if std::fs::read_dir(&config.data_dir)?.next().is_some() {
+        bail!(
+            "{} is not empty and holds no Merkwelt data; name another directory",
+            config.data_dir.display()
+        );
+    }
+    let key_is_new = !config.instance_key.exists();
     let master = create_instance_key(&config.instance_key, &**env)?;
     let (founding, founded) = founding(&**env)?;
-    let store = Sqlite::create(&config.data_dir, &master, founding, Arc::clone(env), options(config))
-        .with_context(|| format!("cannot create the data in {}", config.data_dir.display()))?;
-    Ok((store, founded))
+    match Sqlite::create(&config.data_dir, &master, founding, Arc::clone(env), options(config)) {
+        Ok(store) => Ok((store, founded)),
+        Err(error) => {
+            // Nobody has seen the keys, so what was begun is worth nothing: the next start begins anew. The
+            // directory was empty, and what cannot be removed now is named by the next start.
+            let _ = std::fs::remove_dir_all(&config.data_dir);
+            if key_is_new {
+                let _ = std::fs::remove_file(&config.instance_key);
+            }
+            Err(error).with_context(|| format!("cannot create the data in {}", config.data_dir.display()))
+        }
+    }
 }
 
 /// Opens an instance.

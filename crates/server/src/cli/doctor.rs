@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::Out;
 use crate::config::{Config, Places};
@@ -47,7 +47,9 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     if findings == 0 {
         return out.line("everything is in order");
     }
-    bail!("{findings} finding(s); restore the named parts from a backup before serving")
+    bail!(
+        "{findings} finding(s): do what stands beside them, restore what is damaged from a backup, then check again"
+    )
 }
 
 fn check_mode(
@@ -57,7 +59,8 @@ fn check_mode(
     out: &mut Out,
     findings: &mut u32,
 ) -> anyhow::Result<()> {
-    let mode = std::fs::metadata(path)?.permissions().mode();
+    let found = std::fs::metadata(path);
+    let mode = found.with_context(|| format!("cannot read {}", path.display()))?.permissions().mode();
     if mode & forbidden == 0 {
         return out.line(format_args!("ok    {} is private", path.display()));
     }

@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
         out.line(format_args!("going on at line {start}"))?;
     }
     let bar = progress_bar(std::fs::metadata(&args.file)?.len());
-    let (mut sent, mut batch) = (0usize, None);
+    let (mut sent, mut batch) = (Tally::default(), None);
     for line in lines(&args.file)? {
         let line = line?;
         if line.number < start {
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
         if batch.as_ref().is_some_and(full)
             && let Some(ready) = batch.take()
         {
-            sent += send(&client, &digest, ready, &state, &bar)?;
+            sent.add(&send(&client, &digest, ready, &state, &bar)?);
         }
         let open = batch.get_or_insert_with(|| Batch {
             subject,
@@ -99,11 +99,37 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
         (open.end, open.next_line) = (line.end, line.number + 1);
     }
     if let Some(ready) = batch {
-        sent += send(&client, &digest, ready, &state, &bar)?;
+        sent.add(&send(&client, &digest, ready, &state, &bar)?);
     }
     bar.finish_and_clear();
     state.done()?;
-    out.line(format_args!("imported {sent} memories"))
+    out.line(format_args!(
+        "{} lines imported: {} new, {} took the place of an older value, {} were there already",
+        sent.created + sent.superseded + sent.merged,
+        sent.created,
+        sent.superseded,
+        sent.merged
+    ))
+}
+
+/// What became of the lines.
+#[derive(Default)]
+struct Tally {
+    created: usize,
+    superseded: usize,
+    merged: usize,
+}
+
+impl Tally {
+    fn add(&mut self, answer: &Value) {
+        for outcome in answer.get("outcomes").and_then(Value::as_array).into_iter().flatten() {
+            match outcome.get("outcome").and_then(Value::as_str) {
+                Some("created") => self.created += 1,
+                Some("superseded") => self.superseded += 1,
+                _ => self.merged += 1,
+            }
+        }
+    }
 }
 
 /// Checks every line as the service will, and returns the digest of the file.
@@ -166,23 +192,28 @@ fn send(
     batch: Batch,
     state: &Progress,
     bar: &ProgressBar,
-) -> anyhow::Result<usize> {
-    let n = batch.memories.len();
+) -> anyhow::Result<Value> {
     let client =
         batch.subject.as_deref().map_or_else(|| client.clone(), |subject| client.acting_for(subject));
     // The same lines under the same key: a repeated batch is answered, not written again.
     let key = format!("import-{digest}-{}-{}", batch.first_line, batch.next_line);
     let body = json!({"memories": batch.memories});
-    client.post("/v1/memories/batch", &body, Some(&key))?.success().with_context(|| {
-        format!(
-            "lines {} to {} were not imported; all before them were. Run the same command again to go on",
-            batch.first_line,
-            batch.next_line - 1
-        )
-    })?;
+    let lines = format!("lines {} to {}", batch.first_line, batch.next_line - 1);
+    let again =
+        || format!("{lines} were not imported; all before them were. Run the same command again to go on");
+    let answer = client.post("/v1/memories/batch", &body, Some(&key)).with_context(again)?;
+    let written = match answer.status {
+        404 => answer.success().with_context(|| {
+            format!("{lines} were not imported; all before them were. One of them names a group or a conversation that is not there for its subject, or the key may not do this: correct that, then run the command again")
+        }),
+        400..=499 => answer.success().with_context(|| {
+            format!("{lines} were not imported; all before them were. Correct the file, then run the command again")
+        }),
+        _ => answer.success().with_context(again),
+    }?;
     state.reached(batch.next_line)?;
     bar.set_position(batch.end);
-    Ok(n)
+    Ok(written)
 }
 
 fn lines(path: &Path) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Line>>> {

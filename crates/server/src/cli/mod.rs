@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 pub use client::Client;
 
-/// Memory and context for AI agents: keeps clients apart, stays current, proves what was read.
+/// The command line.
 #[derive(Debug, Parser)]
 #[command(name = "merkwelt", version, about, disable_help_subcommand = true)]
 pub struct Cli {

@@ -45,9 +45,9 @@ macro_rules! codes {
 
 codes! {
     UNAUTHENTICATED = "unauthenticated", 401, "No valid key",
-        "No key was presented, or it is unknown, wrong, expired or revoked.";
+        "No key was presented, or it is unknown, wrong, expired or revoked. Send `Authorization: Bearer mk_…`.";
     NOT_FOUND = "not_found", 404, "Not found",
-        "Unknown, of somebody else, or not allowed: the answer is the same, byte for byte.";
+        "Unknown, of somebody else, or not allowed; the answer does not say which. Addresses are in /openapi.json.";
     METHOD_NOT_ALLOWED = "method_not_allowed", 405, "Method not allowed",
         "The address exists, but not with this method; see the Allow header.";
     INVALID = "invalid", 400, "Invalid request",
@@ -60,13 +60,13 @@ codes! {
     HEADERS_TOO_LARGE = "headers_too_large", 431, "Headers too large",
         "The headers and the address together are larger than 16 KiB.";
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", 415, "Unsupported media type",
-        "The body is not sent as application/json.";
+        "The body is not sent as application/json. Send `Content-Type: application/json`.";
     SLOW_BODY = "slow_body", 408, "Body too slow", "The body did not arrive in time.";
     CONFLICT_REVISION = "conflict_revision", 409, "Another revision is current",
         "The memory was changed since the revision that expected_revision names. Read it and try again.";
     CONFLICT_EXISTS = "conflict_exists", 409, "Exists already", "A thing of that name exists.";
     IDEMPOTENCY_CONFLICT = "idempotency_conflict", 422, "Idempotency key was used differently",
-        "The same Idempotency-Key came earlier with another request.";
+        "The same Idempotency-Key came earlier with another request. Use a new key for a new request.";
     BUDGET_TOO_SMALL = "budget_too_small", 422, "Budget too small",
         "The rules in scope need more tokens than the budget; needed_tokens says how many. Rules are never dropped.";
     CONTENT_NOT_RETAINED = "content_not_retained", 410, "Content is no longer kept",

@@ -21,6 +21,8 @@ fn steps(readme: &str) -> Vec<Step> {
     for block in walk.split("```").skip(1).step_by(2) {
         let (language, body) = block.split_once('\n').unwrap();
         match language {
+            // What a person does once, with keys of their own.
+            "bash" => {}
             "sh" => steps.push(Step { command: body.to_owned(), shown: None }),
             "json" | "text" => steps.last_mut().unwrap().shown = Some(body.to_owned()),
             other => panic!("a block of `{other}` in the walk"),

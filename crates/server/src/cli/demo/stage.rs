@@ -35,7 +35,8 @@ impl Stage {
         let env = wiring::system_env();
         // A random name, so that two demos do not meet.
         let dir = std::env::temp_dir().join(format!("merkwelt-demo-{}", KeyId::random(&*env)));
-        let places = Places { data_dir: dir.clone(), instance_key: None, config: None };
+        std::fs::create_dir(&dir)?;
+        let places = Places { data_dir: dir.join("data"), instance_key: None, config: None };
         let config = Config::load(&places, Some("127.0.0.1:0"))?;
         let (store, founded) = wiring::found(&config, &env)?;
         let app = Arc::new(wiring::app(&config, store, Arc::clone(&env))?);
@@ -44,6 +45,16 @@ impl Stage {
         let url = format!("http://{}", listener.local_addr()?);
         let face = Face::new(app, env, limits(&config));
         runtime.spawn(async move { axum::serve(listener, router(face)).await });
+        if !keep {
+            let dir = dir.clone();
+            runtime.spawn(async move {
+                // Whoever stops the demo leaves nothing behind either.
+                if tokio::signal::ctrl_c().await.is_ok() {
+                    let _ = std::fs::remove_dir_all(&dir);
+                    std::process::exit(130);
+                }
+            });
+        }
         let admin = Client::new(&url, &founded.admin.reveal());
         Ok(Self { url, admin, dir, keep, runtime: Some(runtime) })
     }
