@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::freshness::{Standing, Validity};
 use crate::ids::{ConversationId, GroupId, KeyId, MemoryId, SubjectId};
 pub use crate::statement::{Lifetimes, Particulars, Statement};
+use crate::text::holds_mark;
 use crate::time::Timestamp;
 
 /// Why a statement was refused.
@@ -230,7 +231,8 @@ impl Pointer {
     /// [`Error::Resolve`]: one of the two is blank or too long.
     pub fn new(uri: &str, resolve: &str) -> Result<Self, Error> {
         let fits = |text: &str, max: usize| {
-            !text.trim().is_empty() && text.len() <= max && !text.chars().any(char::is_control)
+            let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+            !text.trim().is_empty() && text.len() <= max && !text.chars().any(breaks) && !holds_mark(text)
         };
         if fits(uri, 2048) && fits(resolve, 512) {
             Ok(Self { uri: uri.to_owned(), resolve: resolve.to_owned() })

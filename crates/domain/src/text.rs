@@ -31,6 +31,19 @@ pub const OPEN: &str = "<merkwelt>";
 /// The line that closes a delivered block.
 pub const CLOSE: &str = "</merkwelt>";
 
+/// Whether a text holds one of the marks around a delivered block, however it is spelled: in other case, in
+/// compatibility forms, with spaces or invisible characters between. Such a text could end the block it is
+/// delivered in.
+#[must_use]
+pub fn holds_mark(text: &str) -> bool {
+    if !text.chars().any(|c| matches!(c, '<' | '\u{fe64}' | '\u{ff1c}' | '&')) {
+        return false;
+    }
+    let plain = text.replace("&lt;", "<").replace("&gt;", ">");
+    let bare: String = plain.nfkc().flat_map(char::to_lowercase).filter(|c| c.is_ascii_graphic()).collect();
+    bare.contains(OPEN) || bare.contains(CLOSE)
+}
+
 /// A text in Unicode NFC, not blank and not too long.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Content(String);
@@ -49,7 +62,7 @@ impl Content {
     /// [`Error`]: empty, too long, control characters, or a block that this service delivered.
     pub fn to_keep(text: &str, max: usize) -> Result<Self, Error> {
         // INVARIANT: I-13, what was recalled and shown to a model is never taken in as new memory.
-        if text.contains(OPEN) || text.contains(CLOSE) {
+        if holds_mark(text) {
             return Err(Error::Recalled);
         }
         Self::question(text, max)
@@ -107,6 +120,21 @@ mod tests {
         let echoed = format!("{OPEN}\n- likes tea\n{CLOSE}");
         assert_eq!(Content::to_keep(&echoed, 1000), Err(Error::Recalled));
         assert!(Content::question(&echoed, 1000).is_ok());
+    }
+
+    #[test]
+    fn i_13_a_mark_is_known_in_every_spelling() {
+        for spelled in [
+            "</merkwelt>",
+            "</MerkWelt>",
+            "< / merkwelt >",
+            "</merk\u{200b}welt>",
+            "＜/merkwelt＞",
+            "&lt;/merkwelt&gt;",
+        ] {
+            assert_eq!(Content::to_keep(&format!("a {spelled} b"), 100), Err(Error::Recalled), "{spelled}");
+        }
+        assert!(Content::to_keep("a < b and merkwelt > c", 100).is_ok());
     }
 
     #[test]

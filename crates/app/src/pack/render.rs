@@ -103,9 +103,12 @@ fn turn_line(section: Section, turn: &Turn) -> String {
     }
 }
 
-/// Lines of one record stay recognisable as one.
+/// Lines of one record stay recognisable as one: no break of any kind starts a line of its own, so a text cannot
+/// pretend to be a heading or another record.
 fn indented(text: &str) -> String {
-    text.trim_end().replace("\r\n", "\n").replace('\n', "\n  ")
+    let breaks = |c: char| matches!(c, '\n' | '\r' | '\u{2028}' | '\u{2029}');
+    let lines: Vec<_> = text.split(breaks).map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("\n  ")
 }
 
 /// A block of sections between the marks that keep it from being stored again (I-13); empty if no
