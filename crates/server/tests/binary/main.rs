@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod model;
 mod readme;
 mod running;
 mod service;

@@ -37,8 +37,9 @@ impl Stage {
         let dir = std::env::temp_dir().join(format!("merkwelt-demo-{}", KeyId::random(&*env)));
         let places = Places { data_dir: dir.clone(), instance_key: None, config: None };
         let config = Config::load(&places, Some("127.0.0.1:0"))?;
-        let (store, founded) = wiring::found(&config, &env)?;
-        let app = Arc::new(wiring::app(&config, store, Arc::clone(&env))?);
+        let (store, founded) = wiring::found(&config, &env, None)?;
+        // Without a model, so that the demo shows the same on every machine.
+        let app = Arc::new(wiring::app(&config, store, Arc::clone(&env), None)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let listener = runtime.block_on(tokio::net::TcpListener::bind(config.listen))?;
         let url = format!("http://{}", listener.local_addr()?);
