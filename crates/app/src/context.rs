@@ -9,7 +9,9 @@ use merkwelt_domain::memory::{Kind, Memory};
 use merkwelt_domain::routing::{StateChoice, StateRoute, route};
 use merkwelt_domain::{Content, ConversationId, Interval, PackId, ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
-use merkwelt_store::query::{Key, KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns};
+use merkwelt_store::query::{
+    Fusion, Key, KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns, Vector,
+};
 use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record, Scores};
 
 use crate::App;
@@ -107,7 +109,8 @@ impl App {
     ) -> Result<Findings, Attempt> {
         let kept = self.check_conversation(pass, wanted, now).await?;
         let route = route(wanted.question.expose(), wanted.state);
-        let query = self.turn_query(wanted, kept.as_ref(), route, now);
+        let vector = self.question_vector(&wanted.question).await;
+        let query = turn_query(wanted, vector, kept.as_ref(), route, now);
         let recalled = self.backend.recall(pass, &query).await?;
         let (memories, reused) = self.prefix(pass, recalled.epochs, now).await?;
         let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
@@ -130,29 +133,6 @@ impl App {
         let Some(id) = &wanted.conversation else { return Ok(None) };
         let (conversation, _) = self.conversation_of(pass, id, now).await?;
         Ok(matches!(conversation.retention, Retention::KeptDays(_)).then(|| id.clone()))
-    }
-
-    /// Two stages: kinds and time are part of the query; a conceptual question has no
-    /// `project_state` in it at all. Turns come from the named conversation only.
-    fn turn_query(
-        &self,
-        wanted: &ContextRequest,
-        kept: Option<&ConversationId>,
-        route: StateRoute,
-        now: Timestamp,
-    ) -> RecallQuery {
-        let state = route.looks().then_some(Kind::ProjectState);
-        RecallQuery {
-            question: wanted.question.clone(),
-            vector: self.question_vector(&wanted.question),
-            k: top_k(wanted.budget),
-            kinds: KindSet::of([Kind::UserFact, Kind::Reference].into_iter().chain(state)),
-            turns: kept.map_or(Turns::None, |id| Turns::Of(id.clone())),
-            conversation: None,
-            metadata: Vec::new(),
-            interval: wanted.interval,
-            now,
-        }
     }
 
     async fn last_turns(
@@ -305,6 +285,29 @@ impl App {
             items: fitted.lines.iter().map(|line| pack_item(line, pass)).collect(),
             left_out: left_out(fitted).into_iter().chain(unmatched).collect(),
         }
+    }
+}
+
+/// Two stages: kinds and time are part of the query; a conceptual question has no `project_state` in
+/// it at all. Turns come from the named conversation only.
+fn turn_query(
+    wanted: &ContextRequest,
+    vector: Option<(Vector, Fusion)>,
+    kept: Option<&ConversationId>,
+    route: StateRoute,
+    now: Timestamp,
+) -> RecallQuery {
+    let state = route.looks().then_some(Kind::ProjectState);
+    RecallQuery {
+        question: wanted.question.clone(),
+        vector,
+        k: top_k(wanted.budget),
+        kinds: KindSet::of([Kind::UserFact, Kind::Reference].into_iter().chain(state)),
+        turns: kept.map_or(Turns::None, |id| Turns::Of(id.clone())),
+        conversation: None,
+        metadata: Vec::new(),
+        interval: wanted.interval,
+        now,
     }
 }
 

@@ -108,7 +108,7 @@ impl App {
             Retention::KeptDays(days) => {
                 let new = NewTurn {
                     turn: self.turn(turn, now, now.plus_days(days)),
-                    vector: self.passage_vector(&turn.text),
+                    vector: self.passage_vector(&turn.text).await,
                     opening: self.opening_key(),
                 };
                 let receipt = self.write(&allowed, vec![Write::Append(new)], idempotent, now).await?;

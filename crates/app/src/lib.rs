@@ -6,6 +6,7 @@ mod access;
 mod admin;
 mod context;
 mod conversation;
+pub mod embedding;
 mod error;
 mod evidence;
 mod memory;
@@ -21,12 +22,13 @@ pub mod view;
 use std::sync::Arc;
 
 use merkwelt_domain::Env;
-use merkwelt_inference::{Embedder, TokenCounter};
+use merkwelt_inference::TokenCounter;
 use merkwelt_store::Backend;
 
 pub use admin::{GroupRequest, KeyRequest, TenantRequest};
 pub use context::ContextRequest;
 pub use conversation::{Appended, PageRequest, TurnRequest};
+pub use embedding::{EmbeddingModel, Offload};
 pub use error::{Conflict, Error};
 pub use evidence::LedgerHead;
 pub use memory::ListRequest;
@@ -41,7 +43,7 @@ pub use settings::{Boundary, SessionLimits, Settings};
 pub struct App {
     backend: Arc<dyn Backend>,
     env: Arc<dyn Env>,
-    embedder: Option<Arc<dyn Embedder>>,
+    model: Option<EmbeddingModel>,
     counter: &'static dyn TokenCounter,
     settings: Settings,
     sessions: session::Sessions,
@@ -55,17 +57,17 @@ impl std::fmt::Debug for App {
 }
 
 impl App {
-    /// Wires the application.
+    /// Wires the application. Without a model retrieval is lexical.
     #[must_use]
     pub fn new(
         backend: Arc<dyn Backend>,
         env: Arc<dyn Env>,
-        embedder: Option<Arc<dyn Embedder>>,
+        model: Option<EmbeddingModel>,
         counter: &'static dyn TokenCounter,
         settings: Settings,
     ) -> Self {
         let sessions = session::Sessions::new(settings.session);
-        Self { backend, env, embedder, counter, settings, sessions, prefixes: pack::Prefixes::default() }
+        Self { backend, env, model, counter, settings, sessions, prefixes: pack::Prefixes::default() }
     }
 
     /// Proves the holder of a presented key.
@@ -82,7 +84,7 @@ impl App {
     /// How searches are ranked now: `lexical` until an embedding model is installed.
     #[must_use]
     pub fn retrieval(&self) -> &'static str {
-        if self.embedder.is_some() { "hybrid" } else { "lexical" }
+        if self.model.is_some() { "hybrid" } else { "lexical" }
     }
 
     /// The settings it runs with.

@@ -46,7 +46,8 @@ impl App {
     async fn try_recall(&self, request: &Request, search: &RecallRequest) -> Result<Released, Attempt> {
         let allowed = self.allow::<action::Recall>(request).await?;
         let now = self.env.now();
-        let recalled = self.backend.recall(&allowed, &self.query(search, now)).await?;
+        let vector = self.question_vector(&search.question).await;
+        let recalled = self.backend.recall(&allowed, &query(search, vector, now)).await?;
         let admitted = admit_all(recalled.candidates.clone(), now, search.interval);
         let read_id = ReadId::random(&*self.env);
         let hits = admitted.iter().map(|(f, s)| view::item(f.get(), Some(s), allowed.scope())).collect();
@@ -62,26 +63,6 @@ impl App {
         let outgoing = outgoing(admitted);
         let reading = self.retrieval_reading(read_id, search, &recalled, &outgoing);
         self.release(&allowed, reading, &outgoing, body, None).await
-    }
-
-    fn query(&self, search: &RecallRequest, now: Timestamp) -> RecallQuery {
-        RecallQuery {
-            question: search.question.clone(),
-            vector: self.question_vector(&search.question),
-            k: search.k,
-            kinds: search.kinds.clone().rankable(),
-            turns: search.turns.clone(),
-            conversation: search.conversation.clone(),
-            metadata: search.metadata.clone(),
-            interval: search.interval,
-            now,
-        }
-    }
-
-    pub(crate) fn question_vector(&self, question: &Content) -> Option<(Vector, Fusion)> {
-        let descriptor = self.embedder.as_ref()?.descriptor();
-        let fusion = Fusion { floor: descriptor.cosine_floor(), span: descriptor.cosine_span() };
-        Some((self.embed(merkwelt_inference::Role::Query, question)?, fusion))
     }
 
     fn retrieval_reading<'a>(
@@ -101,6 +82,20 @@ impl App {
             tokens: outgoing.iter().map(|out| tokens(out.record.record())).fold(0, u32::saturating_add),
             content_kept: "source",
         }
+    }
+}
+
+fn query(search: &RecallRequest, vector: Option<(Vector, Fusion)>, now: Timestamp) -> RecallQuery {
+    RecallQuery {
+        question: search.question.clone(),
+        vector,
+        k: search.k,
+        kinds: search.kinds.clone().rankable(),
+        turns: search.turns.clone(),
+        conversation: search.conversation.clone(),
+        metadata: search.metadata.clone(),
+        interval: search.interval,
+        now,
     }
 }
 

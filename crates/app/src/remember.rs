@@ -5,7 +5,7 @@ use merkwelt_authz::{Pass, Request, Role, action, class};
 use merkwelt_domain::memory::{Author, Kind, Particulars, Revision, Statement};
 use merkwelt_domain::{Content, ConversationId, MemoryId, Timestamp};
 use merkwelt_store::change::{Batch, Idempotency, IdempotencyKey, NewMemory, NewOwner, Receipt, Write};
-use merkwelt_store::query::{ModelId, Vector};
+use merkwelt_store::query::Vector;
 
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
@@ -69,17 +69,18 @@ impl App {
     ) -> Result<Receipt, Attempt> {
         let is_own = |s: &StatementRequest| s.owner == NewOwner::Subject;
         let now = self.env.now();
-        let writes = |role| self.new_memories(role, statements, now);
         if statements.iter().all(is_own) {
             let allowed = self.allow::<action::Remember>(request).await?;
-            return self.write(&allowed, writes(request.caller().role())?, idempotent, now).await;
+            let writes = self.new_memories(request.caller().role(), statements, now).await?;
+            return self.write(&allowed, writes, idempotent, now).await;
         }
         if statements.iter().any(is_own) {
             // Sharing does not include writing for a subject: a mixed batch needs both permissions.
             let _own = self.allow::<action::Remember>(request).await?;
         }
         let allowed = self.allow::<action::RememberShared>(request).await?;
-        self.write(&allowed, writes(request.caller().role())?, idempotent, now).await
+        let writes = self.new_memories(request.caller().role(), statements, now).await?;
+        self.write(&allowed, writes, idempotent, now).await
     }
 
     /// Replaces the current revision of a memory (L-07).
@@ -95,7 +96,8 @@ impl App {
         until_settled!(async {
             let now = self.env.now();
             let allowed = self.allow::<action::Correct>(request).await?;
-            let new = self.new_memory(request.caller().role(), &correction.statement, now)?;
+            let mut new = self.new_memory(request.caller().role(), &correction.statement, now)?;
+            new.vector = self.passage_vector(new.statement.text()).await;
             let write = Write::Correct { id: correction.id.clone(), expected: correction.expected, new };
             self.write(&allowed, vec![write], idempotent, now).await
         })
@@ -135,16 +137,24 @@ impl App {
         Ok(self.backend.commit(Batch::writes(pass, writes, idempotency, now)).await?)
     }
 
-    fn new_memories(
+    async fn new_memories(
         &self,
         role: Role,
         statements: &[StatementRequest],
         now: Timestamp,
     ) -> Result<Vec<Write>, Attempt> {
-        let one = |s| self.new_memory(role, s, now).map(Write::Remember);
-        statements.iter().map(one).collect()
+        // Every statement is checked before the first is embedded.
+        let made = statements.iter().map(|s| self.new_memory(role, s, now));
+        let mut new = made.collect::<Result<Vec<_>, _>>()?;
+        let texts: Vec<&Content> = new.iter().map(|new| new.statement.text()).collect();
+        let vectors: Vec<Option<Vector>> = self.passage_vectors(&texts).await;
+        for (new, vector) in new.iter_mut().zip(vectors) {
+            new.vector = vector;
+        }
+        Ok(new.into_iter().map(Write::Remember).collect())
     }
 
+    /// A statement, checked; its vector comes after.
     fn new_memory(
         &self,
         role: Role,
@@ -166,23 +176,10 @@ impl App {
             at: now,
             conversation: request.conversation.clone(),
             tokens: self.counter.count(statement.text().expose()),
-            vector: self.passage_vector(statement.text()),
+            vector: None,
             opening: self.opening_key(),
             statement,
         })
-    }
-
-    /// The vector of a text to keep. Without an embedder, or if it fails, the record is found by words and
-    /// its vector stays pending: a write never fails for want of a model.
-    pub(crate) fn passage_vector(&self, text: &Content) -> Option<Vector> {
-        self.embed(merkwelt_inference::Role::Passage, text)
-    }
-
-    pub(crate) fn embed(&self, role: merkwelt_inference::Role, text: &Content) -> Option<Vector> {
-        let embedder = self.embedder.as_ref()?;
-        let embedding = embedder.embed(role, &[text.expose()]).ok()?.pop()?;
-        let model = ModelId::recorded(&embedder.descriptor().space());
-        Some(Vector { model, values: embedding.into_vec() })
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use merkwelt_app::{Boundary, SessionLimits, Settings};
 use merkwelt_domain::memory::Lifetimes;
+use merkwelt_inference::models::search_path;
 use serde::Deserialize;
 
 /// The configuration file. Every key has a default; an unknown key is an error.
@@ -128,6 +129,35 @@ pub struct Places {
     /// Configuration file [default: DIR.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// What the command line says about the embedding model.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ModelPlaces {
+    /// Directory to look for the embedding model in first [then: merkwelt/models in the data directory of the
+    /// user, share/merkwelt/models beside the program]
+    #[arg(long, value_name = "DIR")]
+    pub model_dir: Option<PathBuf>,
+    /// Rank by words only, even if a model is installed
+    #[arg(long, conflicts_with = "model_dir")]
+    pub no_model: bool,
+}
+
+impl ModelPlaces {
+    /// The directories to look in, in this order.
+    #[must_use]
+    pub fn dirs(&self) -> Vec<PathBuf> {
+        let path = |name| variable(name).map(PathBuf::from);
+        let exe = std::env::current_exe().ok();
+        let (data_home, home) = (path("XDG_DATA_HOME"), path("HOME"));
+        search_path(self.model_dir.as_deref(), data_home.as_deref(), home.as_deref(), exe.as_deref())
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "where the user's data are is said by the environment")]
+    let value = std::env::var(name);
+    value.ok().filter(|value| !value.is_empty())
 }
 
 impl Config {

@@ -5,4 +5,5 @@ pub mod cli;
 pub mod config;
 pub mod env;
 pub mod http;
+pub mod model;
 pub mod wiring;

@@ -9,12 +9,14 @@ use anyhow::{Context, bail};
 use merkwelt_app::App;
 use merkwelt_authz::{ApiKey, Credential, Role};
 use merkwelt_domain::{Env, TenantId, TenantName};
+use merkwelt_store::query::ModelId;
 use merkwelt_store::{Founding, NewKey, Tenant};
 use merkwelt_store_sqlite::{MasterKey, Options, Sqlite, Threads};
 use zeroize::Zeroizing;
 
 use crate::config::Config;
 use crate::env::SystemEnv;
+use crate::model::Loaded;
 
 /// What a first start created. The keys are shown once and are nowhere else.
 #[derive(Debug)]
@@ -35,11 +37,16 @@ pub fn exists(config: &Config) -> bool {
     config.data_dir.join("control.db").exists()
 }
 
-/// Creates an instance: directory 0700, instance key 0600, the first tenant and its keys.
+/// Creates an instance: directory 0700, instance key 0600, the first tenant and its keys. `model` is the one
+/// in use.
 ///
 /// # Errors
 /// Something exists already or cannot be written; the text says what to do.
-pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Founded)> {
+pub fn found(
+    config: &Config,
+    env: &Arc<dyn Env>,
+    model: Option<&ModelId>,
+) -> anyhow::Result<(Sqlite, Founded)> {
     if exists(config) {
         bail!("{} holds an instance already", config.data_dir.display());
     }
@@ -53,7 +60,7 @@ pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Fou
     let key_is_new = !config.instance_key.exists();
     let master = create_instance_key(&config.instance_key, &**env)?;
     let (founding, founded) = founding(&**env)?;
-    match Sqlite::create(&config.data_dir, &master, founding, Arc::clone(env), options(config)) {
+    match Sqlite::create(&config.data_dir, &master, founding, Arc::clone(env), options(config, model)) {
         Ok(store) => Ok((store, founded)),
         Err(error) => {
             // Nobody has seen the keys, so what was begun is worth nothing: the next start begins anew. The
@@ -67,13 +74,14 @@ pub fn found(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<(Sqlite, Fou
     }
 }
 
-/// Opens an instance.
+/// Opens an instance. `model` is the one in use.
 ///
 /// # Errors
-/// The key file is missing or wrong, or the data cannot be opened; the text says what to do.
-pub fn open(config: &Config, env: &Arc<dyn Env>) -> anyhow::Result<Sqlite> {
+/// The key file is missing or wrong, the vectors are of another model (I-14), or the data cannot be opened;
+/// the text says what to do.
+pub fn open(config: &Config, env: &Arc<dyn Env>, model: Option<&ModelId>) -> anyhow::Result<Sqlite> {
     let master = read_instance_key(&config.instance_key)?;
-    Sqlite::open(&config.data_dir, &master, Arc::clone(env), options(config))
+    Sqlite::open(&config.data_dir, &master, Arc::clone(env), options(config, model))
         .with_context(|| format!("cannot open the data in {}", config.data_dir.display()))
 }
 
@@ -83,19 +91,20 @@ pub fn system_env() -> Arc<dyn Env> {
     Arc::new(SystemEnv::new())
 }
 
-/// Wires the application over an open store.
+/// Wires the application over an open store, with the model that the store was opened with.
 ///
 /// # Errors
 /// The configured tokeniser is unknown.
-pub fn app(config: &Config, store: Sqlite, env: Arc<dyn Env>) -> anyhow::Result<App> {
+pub fn app(config: &Config, store: Sqlite, env: Arc<dyn Env>, model: Option<&Loaded>) -> anyhow::Result<App> {
     let counter = merkwelt_inference::tokens::counter(&config.tokenizer)
         .with_context(|| format!("context.tokenizer `{}` is not usable", config.tokenizer))?;
-    Ok(App::new(Arc::new(store), env, None, counter, config.settings.clone()))
+    let model = model.map(Loaded::for_app);
+    Ok(App::new(Arc::new(store), env, model, counter, config.settings.clone()))
 }
 
-fn options(config: &Config) -> Options {
+fn options(config: &Config, model: Option<&ModelId>) -> Options {
     Options {
-        model: None,
+        model: model.cloned(),
         threads: Threads::Pool(config.threads),
         shard_bytes_max: config.index_bytes,
         cells_max: config.open_tenants,

@@ -27,7 +27,9 @@ pub enum OpenError {
     #[error("{0} is damaged or incomplete; restore it from a backup")]
     Damaged(&'static str),
     /// The vectors come from another embedding model (I-14).
-    #[error("vectors are of model {recorded}, configured is {configured}; re-embed or configure the former")]
+    #[error(
+        "vectors are of model {recorded}, the installed model is {configured}; install the former, or start without a model"
+    )]
     OtherModel {
         /// The model of the stored vectors.
         recorded: String,

@@ -7,5 +7,6 @@ mod promises {
     mod erasure;
     mod group_commit;
     mod lifecycle;
+    mod vectors;
     mod world;
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use merkwelt_app::{
-    App, ContextRequest, RecallRequest, Released, RunContext, Settings, StatementRequest, TurnRequest,
+    App, ContextRequest, EmbeddingModel, RecallRequest, Released, RunContext, Settings, StatementRequest,
+    TurnRequest,
 };
 use merkwelt_authz::{ApiKey, Credential, Request, Role};
 use merkwelt_domain::budget::TokenBudget;
@@ -66,6 +67,19 @@ impl World {
 
     /// A world whose backend is wrapped.
     pub(crate) fn with(settings: Settings, wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>) -> Self {
+        Self::made(settings, wrap, None)
+    }
+
+    /// A world with an embedding model.
+    pub(crate) fn with_model(model: EmbeddingModel) -> Self {
+        Self::made(Settings::default(), |backend| backend, Some(model))
+    }
+
+    fn made(
+        settings: Settings,
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+        model: Option<EmbeddingModel>,
+    ) -> Self {
         let env = Arc::new(FixedEnv::at(START));
         let (system, tenant) = (TenantId::random(&*env), TenantId::random(&*env));
         let (admin, instance_admin) = key(&env, &system, Role::InstanceAdmin, "admin");
@@ -82,7 +96,7 @@ impl World {
         let reference: Arc<dyn Backend> = Arc::new(Reference::found(founding, Arc::clone(&as_env)).unwrap());
         let backend = wrap(reference);
         let counter = merkwelt_inference::tokens::counter("o200k_base").unwrap();
-        let app = App::new(Arc::clone(&backend), as_env, None, counter, settings);
+        let app = App::new(Arc::clone(&backend), as_env, model, counter, settings);
         let keys = made.into_iter().map(|(role, (_, key))| (role, key)).collect();
         Self { app, env, backend, keys, instance_admin }
     }

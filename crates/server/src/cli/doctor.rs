@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 use super::Out;
-use crate::config::{Config, Places};
+use crate::config::{Config, ModelPlaces, Places};
+use crate::model::{self, Loaded};
 use crate::wiring;
 
 /// Arguments of `merkwelt doctor`.
@@ -15,6 +16,8 @@ use crate::wiring;
 pub(super) struct Args {
     #[command(flatten)]
     places: Places,
+    #[command(flatten)]
+    model: ModelPlaces,
 }
 
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
@@ -30,7 +33,8 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     check_mode(&config.data_dir, 0o077, "chmod 700", out, &mut findings)?;
     check_mode(&config.instance_key, 0o077, "chmod 600", out, &mut findings)?;
     let env = wiring::system_env();
-    let store = wiring::open(&config, &env)?;
+    let model = check_model(&args.model, out)?;
+    let store = wiring::open(&config, &env, model.as_ref().map(|model| &model.id))?;
     out.line("ok    the instance key opens the data, and no other process holds it")?;
     for examined in store.examine()? {
         match examined.problem {
@@ -50,6 +54,20 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     bail!(
         "{findings} finding(s): do what stands beside them, restore what is damaged from a backup, then check again"
     )
+}
+
+/// No model is no finding: the service then ranks by words.
+fn check_model(places: &ModelPlaces, out: &mut Out) -> anyhow::Result<Option<Loaded>> {
+    match model::load(places) {
+        Ok(model) => {
+            out.line(format_args!("ok    the embedding model {} is the pinned one", model.path.display()))?;
+            Ok(Some(model))
+        }
+        Err(why) => {
+            out.line(format_args!("note  retrieval is lexical: {why}"))?;
+            Ok(None)
+        }
+    }
 }
 
 fn check_mode(

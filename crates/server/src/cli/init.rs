@@ -16,7 +16,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let config = Config::load(&args.places, None)?;
     let env = wiring::system_env();
-    let (_store, founded) = wiring::found(&config, &Arc::clone(&env))?;
+    let (_store, founded) = wiring::found(&config, &Arc::clone(&env), None)?;
     print_founded(&config, &founded, out)
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod import;
 mod init;
 mod key;
+mod models;
 mod serve;
 mod verify;
 
@@ -36,6 +37,8 @@ enum Command {
     Import(import::Args),
     /// Create, list and revoke API keys of a running service
     Key(key::Args),
+    /// Look for, import or fetch the embedding model
+    Models(models::Args),
     /// Verify an exported ledger without a server
     Verify(verify::Args),
     /// Check the data directory and say what to do
@@ -55,6 +58,7 @@ impl Cli {
             Command::Demo(args) => demo::run(&args, &mut out),
             Command::Import(args) => import::run(&args, &mut out),
             Command::Key(args) => key::run(&args, &mut out),
+            Command::Models(args) => models::run(&args, &mut out),
             Command::Verify(args) => verify::run(&args, &mut out),
             Command::Doctor(args) => doctor::run(&args, &mut out),
         }

@@ -7,8 +7,9 @@ use anyhow::Context;
 
 use super::Out;
 use super::init::print_founded;
-use crate::config::{Config, Places};
+use crate::config::{Config, ModelPlaces, Places};
 use crate::http::{Face, Limits, router};
+use crate::model::{self, Loaded, Without};
 use crate::wiring;
 
 /// Arguments of `merkwelt serve`.
@@ -16,6 +17,8 @@ use crate::wiring;
 pub(super) struct Args {
     #[command(flatten)]
     places: Places,
+    #[command(flatten)]
+    model: ModelPlaces,
     /// Address and port to listen on [default: 127.0.0.1:7777]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -28,14 +31,19 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     start_logs(args.json_logs);
     let config = Config::load(&args.places, args.listen.as_deref())?;
     let env = wiring::system_env();
+    let model = model(&args.model);
+    let id = model.as_ref().map(|model| &model.id);
     let store = if wiring::exists(&config) {
-        wiring::open(&config, &env)?
+        wiring::open(&config, &env, id)?
     } else {
-        let (store, founded) = wiring::found(&config, &env)?;
+        let (store, founded) = wiring::found(&config, &env, id)?;
         print_founded(&config, &founded, out)?;
         store
     };
-    let app = Arc::new(wiring::app(&config, store, Arc::clone(&env))?);
+    if let Some(model) = &model {
+        model.fill(&store, &*env, &mut |line| out.line(line))?;
+    }
+    let app = Arc::new(wiring::app(&config, store, Arc::clone(&env), model.as_ref())?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(config.listen)
@@ -49,6 +57,25 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     })?;
     runtime.shutdown_timeout(Duration::from_secs(10));
     out.line("merkwelt stopped; everything acknowledged is on disk")
+}
+
+/// The model, or a line in the log that says why there is none.
+fn model(places: &ModelPlaces) -> Option<Loaded> {
+    match model::load(places) {
+        Ok(model) => {
+            let (path, instructions) = (model.path.display(), model.engine.instructions());
+            tracing::info!(%path, instructions, "embedding model loaded: retrieval is hybrid");
+            Some(model)
+        }
+        Err(why @ (Without::Unwanted | Without::Missing { .. })) => {
+            tracing::info!("retrieval is lexical: {why}");
+            None
+        }
+        Err(why @ Without::Refused { .. }) => {
+            tracing::warn!("retrieval is lexical: {why}");
+            None
+        }
+    }
 }
 
 pub(super) fn limits(config: &Config) -> Limits {

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod docs;
+mod model;
 mod readme;
 mod running;
 mod service;

@@ -1,5 +1,6 @@
 //! Starts the real binary in a directory of its own, for tests that look at it from outside.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -34,11 +35,17 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 impl Running {
-    /// Starts `merkwelt serve` over `data` on a free port.
+    /// Starts `merkwelt serve` over `data` on a free port, without a model whatever the machine has.
     pub(crate) fn start(data: &Path) -> Self {
+        Self::start_with(data, &["--no-model".as_ref()])
+    }
+
+    /// The same with other arguments.
+    pub(crate) fn start_with(data: &Path, arguments: &[&OsStr]) -> Self {
         let mut child = binary()
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(data)
+            .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -139,6 +139,10 @@ mod tests {
     use super::*;
 
     proptest! {
+        // `slack` is four standard deviations of the rounding: about one random pair in 16,000 lies outside. The
+        // same 256 pairs are drawn each time, so that a red run means a change.
+        #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn the_packed_cosine_is_close_to_the_exact_one(
             a in proptest::collection::vec(-1.0f32..1.0, 384),

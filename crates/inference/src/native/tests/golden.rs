@@ -1,6 +1,6 @@
 //! The real model against recorded vectors; skipped where the model file is not at hand.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -22,8 +22,7 @@ fn verified() -> Option<models::VerifiedModel> {
     #[expect(clippy::disallowed_methods, reason = "a test reads where the machine keeps its models")]
     let path = |name: &str| std::env::var(name).ok().map(PathBuf::from);
     let (given, data, home) = (path("MERKWELT_MODEL_DIR"), path("XDG_DATA_HOME"), path("HOME"));
-    let mut dirs = models::search_path(given.as_deref(), data.as_deref(), home.as_deref(), None);
-    dirs.push(PathBuf::from("/tmp/e5"));
+    let dirs = models::search_path(given.as_deref(), data.as_deref(), home.as_deref(), None);
     let found = models::find(&dirs);
     if found.is_none() {
         println!("skipped: no {} in {dirs:?}", models::FILE_NAME);
@@ -37,22 +36,42 @@ struct Probe {
     vector: Embedding,
 }
 
+fn probe(text: &Value, ids: &Value, vector: &Value) -> Probe {
+    let ids = ids.as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap());
+    #[expect(clippy::cast_possible_truncation, reason = "recorded with fewer digits than an f32 has")]
+    let components = vector.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32);
+    Probe {
+        text: text.as_str().unwrap().to_owned(),
+        ids: ids.collect(),
+        vector: Embedding::new(384, components.collect(), false).unwrap(),
+    }
+}
+
+/// The probes of this repository, and more where the shared data are: their texts are not ours to publish.
 fn probes() -> Vec<Probe> {
-    let golden: Value = serde_json::from_str(include_str!("../../../fixtures/golden.json")).unwrap();
-    let probes = golden["probes"].as_array().unwrap();
-    let integers =
-        |list: &Value| list.as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect::<Vec<_>>();
-    let probe = |probe: &Value| Probe {
-        text: probe["text"].as_str().unwrap().to_owned(),
-        ids: integers(&probe["ids"]).into_iter().map(|id| u32::try_from(id).unwrap()).collect(),
-        vector: {
-            let components = integers(&probe["vector"]).into_iter();
-            let components = components.map(|x| f32::from(i16::try_from(x).unwrap())).collect();
-            Embedding::new(384, components, false).unwrap()
-        },
-    };
-    assert_eq!(probes.len(), 67);
-    probes.iter().map(probe).collect()
+    let own: Value = serde_json::from_str(include_str!("../../../fixtures/golden.json")).unwrap();
+    let own = own["probes"].as_array().unwrap().iter().map(|p| probe(&p["text"], &p["ids"], &p["vector"]));
+    let mut probes: Vec<_> = own.collect();
+    assert_eq!(probes.len(), 7);
+    match std::fs::read_to_string(shared().join("research/embedding_golden.json")) {
+        Ok(text) => {
+            let more: Value = serde_json::from_str(&text).unwrap();
+            let list = |name: &str| more[name].as_array().unwrap().clone();
+            let (texts, ids, vectors) = (list("texts"), list("ids"), list("vec"));
+            assert_eq!((texts.len(), ids.len(), vectors.len()), (67, 67, 67));
+            let all = texts.iter().zip(&ids).zip(&vectors);
+            probes.extend(all.map(|((text, ids), vector)| probe(text, ids, vector)));
+        }
+        Err(error) => println!("skipped: 60 of 67 probes, {}: {error}", shared().display()),
+    }
+    probes
+}
+
+fn shared() -> PathBuf {
+    #[expect(clippy::disallowed_methods, reason = "a test reads where the shared data are")]
+    let given = std::env::var("MERKWELT_SHARED").ok().map(PathBuf::from);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    given.unwrap_or_else(|| root.join("../shared"))
 }
 
 #[test]

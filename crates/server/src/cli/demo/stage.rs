@@ -38,8 +38,9 @@ impl Stage {
         std::fs::create_dir(&dir)?;
         let places = Places { data_dir: dir.join("data"), instance_key: None, config: None };
         let config = Config::load(&places, Some("127.0.0.1:0"))?;
-        let (store, founded) = wiring::found(&config, &env)?;
-        let app = Arc::new(wiring::app(&config, store, Arc::clone(&env))?);
+        let (store, founded) = wiring::found(&config, &env, None)?;
+        // Without a model, so that the demo shows the same on every machine.
+        let app = Arc::new(wiring::app(&config, store, Arc::clone(&env), None)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let listener = runtime.block_on(tokio::net::TcpListener::bind(config.listen))?;
         let url = format!("http://{}", listener.local_addr()?);
