@@ -95,7 +95,7 @@ impl From<merkwelt_store::Error> for Attempt {
 }
 
 /// How often a request is tried when grants or content move under it.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 16;
 
 /// Runs `attempt` again while grants or content move under it. A macro, because the future of each
 /// attempt borrows what the attempt made.

@@ -5,7 +5,8 @@ use merkwelt_authz::{Pass, Request, Role, action, class};
 use merkwelt_domain::memory::{Author, Kind, Particulars, Revision, Statement};
 use merkwelt_domain::{Content, ConversationId, MemoryId, Timestamp};
 use merkwelt_store::change::{Batch, Idempotency, IdempotencyKey, NewMemory, NewOwner, Receipt, Write};
-use merkwelt_store::query::Vector;
+use merkwelt_store::query::{Key, Vector};
+use merkwelt_store::record::Found;
 
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
@@ -96,6 +97,7 @@ impl App {
         until_settled!(async {
             let now = self.env.now();
             let allowed = self.allow::<action::Correct>(request).await?;
+            self.spare_rules(request, &correction.id, now).await?;
             let mut new = self.new_memory(request.caller().role(), &correction.statement, now)?;
             new.vector = self.passage_vector(new.statement.text()).await;
             let write = Write::Correct { id: correction.id.clone(), expected: correction.expected, new };
@@ -116,6 +118,7 @@ impl App {
         until_settled!(async {
             let now = self.env.now();
             let allowed = self.allow::<action::Retract>(request).await?;
+            self.spare_rules(request, id, now).await?;
             let write = Write::Retract { id: id.clone(), at: now };
             self.write(&allowed, vec![write], idempotent, now).await
         })
@@ -154,6 +157,24 @@ impl App {
         Ok(new.into_iter().map(Write::Remember).collect())
     }
 
+    /// An agent works under rules and does not change them: one injected prompt would otherwise become a lasting
+    /// instruction.
+    async fn spare_rules(&self, request: &Request, id: &MemoryId, now: Timestamp) -> Result<(), Attempt> {
+        if request.caller().role() != Role::Agent {
+            return Ok(());
+        }
+        let reader = self.allow::<action::ReadMemory>(request).await?;
+        let found = self.backend.fetch(&reader, &[Key::Memory(id.clone())], now).await?.pop().flatten();
+        match found {
+            Some(Found::Memory(memory)) if memory.statement.kind() == Kind::Feedback => {
+                Err(Error::invalid("id", AGENT_RULES).into())
+            }
+            Some(Found::Memory(_) | Found::Conversation(..) | Found::Turn(_) | Found::Pack(_)) | None => {
+                Ok(())
+            }
+        }
+    }
+
     /// A statement, checked; its vector comes after.
     fn new_memory(
         &self,
@@ -161,6 +182,9 @@ impl App {
         request: &StatementRequest,
         now: Timestamp,
     ) -> Result<NewMemory, Attempt> {
+        if role == Role::Agent && request.kind == Kind::Feedback {
+            return Err(Error::invalid("kind", AGENT_RULES).into());
+        }
         let statement = Statement::new(
             request.kind,
             request.text.clone(),
@@ -182,6 +206,9 @@ impl App {
         })
     }
 }
+
+/// Why an agent's key is refused.
+const AGENT_RULES: &str = "an agent's key cannot state, change or withdraw rules";
 
 /// What an agent's key writes was written by a model, whatever the request says.
 fn author(role: Role, stated: Option<Author>) -> Author {

@@ -65,7 +65,6 @@ impl Role {
                 A::ReadConversation,
                 A::DeleteConversation,
                 A::ReadPack,
-                A::ReadDirectory,
             ],
             Self::Agent => &[
                 A::Recall,

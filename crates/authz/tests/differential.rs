@@ -24,7 +24,7 @@ Only an app or an agent may remember, correct, open_conversation and append_turn
 Only an app, an agent or a privacy_officer may read_memory, read_conversation and retract.
 Only an app or a privacy_officer may delete_conversation.
 Only an app or a tenant_admin may remember_shared.
-Only an app, a tenant_admin or a privacy_officer may read_directory.
+Only a tenant_admin or a privacy_officer may read_directory.
 Only a tenant_admin may manage_directory.
 Only an instance_admin or a tenant_admin may manage_keys.
 Only an instance_admin may manage_tenants.

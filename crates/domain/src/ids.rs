@@ -212,7 +212,7 @@ impl FromStr for SubjectRef {
 }
 
 /// Characters that nobody sees and that would make two references look alike.
-fn is_invisible(c: char) -> bool {
+pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
 
 use crate::freshness::{Standing, Validity};
-use crate::ids::{ConversationId, GroupId, KeyId, MemoryId, SubjectId};
+use crate::ids::{ConversationId, GroupId, KeyId, MemoryId, SubjectId, is_invisible};
 pub use crate::statement::{Lifetimes, Particulars, Statement};
 use crate::text::holds_mark;
 use crate::time::Timestamp;
@@ -178,9 +179,12 @@ impl FromStr for Slot {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        // One slot has one spelling, or two values of it could both be current.
+        let text: String = text.nfc().collect();
         let fits = !text.is_empty() && text.chars().count() <= 128;
-        let plain = !text.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '*' | '%'));
-        if fits && plain { Ok(Self(text.to_owned())) } else { Err(Error::Slot) }
+        let hidden =
+            |c: char| c.is_whitespace() || c.is_control() || is_invisible(c) || matches!(c, '*' | '%');
+        if fits && !text.chars().any(hidden) { Ok(Self(text)) } else { Err(Error::Slot) }
     }
 }
 
@@ -362,5 +366,17 @@ impl Memory {
     #[must_use]
     pub fn validity(&self) -> Validity {
         Validity { from: self.statement.valid_from(), expiry: self.statement.expiry() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_017_one_slot_has_one_spelling() {
+        let composed: Slot = "größe".parse().unwrap();
+        assert_eq!("gro\u{308}ße".parse(), Ok(composed));
+        assert_eq!("eta\u{200b}:17".parse::<Slot>(), Err(Error::Slot));
     }
 }

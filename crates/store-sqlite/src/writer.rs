@@ -126,9 +126,11 @@ impl Cell {
         work: impl FnOnce(&mut Work<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (answer, answered) = mpsc::sync_channel(1);
-        if self.push(work, Answer::Thread(answer)) {
-            self.drain();
-        }
+        self.push(work, Answer::Thread(answer));
+        // INVARIANT: who blocks a thread of the pool never waits for another task of the pool. A drain that is
+        // only scheduled might never get a thread while all of them wait here; two drains take turns at the
+        // connection.
+        self.drain();
         answered.recv().unwrap_or(Err(Error::Unavailable))
     }
 

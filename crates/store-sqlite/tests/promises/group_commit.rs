@@ -106,3 +106,31 @@ fn a_fault_after_a_new_key_registers_nobody_and_the_next_try_does() {
     assert!(world.remember("anna", note("a fact")).is_ok());
     assert_eq!(world.id("anna"), world.id("anna"));
 }
+
+/// Five first requests at once once froze the whole instance: every thread of the pool waited for a write that
+/// only another thread of the pool could have made.
+#[test]
+fn r_034_many_first_requests_at_once_do_not_stop_each_other() {
+    let (done, finished) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let world = World::new();
+        for round in 0..30 {
+            thread::scope(|scope| {
+                for person in 0..16 {
+                    let world = &world;
+                    scope.spawn(move || {
+                        let name = format!("new-{round}-{person}");
+                        let request = world.request(&world.keys.app, Some(&name));
+                        let pass = on(authorize::<action::Remember>(world.store(), &request)).unwrap();
+                        let new = world.new_memory(note(&format!("first of {name}")));
+                        let batch = Batch::writes(&pass, vec![Write::Remember(new)], None, world.env.now());
+                        on(world.store().commit(batch)).unwrap();
+                    });
+                }
+            });
+        }
+        done.send(()).unwrap();
+    });
+    let waited = finished.recv_timeout(std::time::Duration::from_secs(120));
+    assert!(waited.is_ok(), "the store stands still");
+}
