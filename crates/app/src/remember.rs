@@ -99,6 +99,9 @@ impl App {
             let allowed = self.allow::<action::Correct>(request).await?;
             self.spare_rules(request, &correction.id, now).await?;
             let mut new = self.new_memory(request.caller().role(), &correction.statement, now)?;
+            if new.statement.valid_from() > now {
+                return Err(Error::invalid("valid_from", FUTURE_VALUE).into());
+            }
             new.vector = self.passage_vector(new.statement.text()).await;
             let write = Write::Correct { id: correction.id.clone(), expected: correction.expected, new };
             self.write(&allowed, vec![write], idempotent, now).await
@@ -194,6 +197,9 @@ impl App {
             now,
         )
         .map_err(|reason| Error::invalid("memory", reason))?;
+        if statement.slot().is_some() && statement.valid_from() > now {
+            return Err(Error::invalid("valid_from", FUTURE_VALUE).into());
+        }
         Ok(NewMemory {
             id: MemoryId::random(&*self.env),
             owner: request.owner.clone(),
@@ -206,6 +212,10 @@ impl App {
         })
     }
 }
+
+/// Why a value for later is refused where it would take the place of a present one: until then there would be
+/// none at all.
+const FUTURE_VALUE: &str = "what takes the place of a present value must hold from now on";
 
 /// Why an agent's key is refused.
 const AGENT_RULES: &str = "an agent's key cannot state, change or withdraw rules";

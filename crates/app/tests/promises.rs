@@ -475,3 +475,18 @@ fn r_035_an_agent_works_under_rules_and_does_not_change_them() {
     let pack = world.context(&anna, &turn_of("account?", 500));
     assert!(pack["system"]["rules"].as_str().unwrap().contains("Never reveal"));
 }
+
+#[test]
+fn r_017_a_value_for_later_does_not_take_the_present_one_away() {
+    let world = World::new();
+    let anna = world.person("anna");
+    let id = id_of(&world.remember(&anna, slotted(Kind::UserFact, "city", "Anna lives in Rostock")));
+    let mut later = slotted(Kind::UserFact, "city", "Anna lives in Kiel");
+    later.parts.valid_from = Some(merkwelt_domain::Timestamp::from_millis(world::START + 9 * DAY));
+    let kept = now(world.app.remember(&anna, std::slice::from_ref(&later), None));
+    assert!(matches!(kept, Err(Error::Invalid { field: "valid_from", .. })), "{kept:?}");
+    let correction = CorrectRequest { id, expected: None, statement: later };
+    let corrected = now(world.app.correct(&anna, &correction, None));
+    assert!(matches!(corrected, Err(Error::Invalid { field: "valid_from", .. })), "{corrected:?}");
+    assert_eq!(texts(&world.recall(&anna, "Where does Anna live?")), ["Anna lives in Rostock"]);
+}
