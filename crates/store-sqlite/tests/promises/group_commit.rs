@@ -110,6 +110,7 @@ fn a_fault_after_a_new_key_registers_nobody_and_the_next_try_does() {
 /// Five first requests at once once froze the whole instance: every thread of the pool waited for a write that
 /// only another thread of the pool could have made.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the watchdog must outlive a store that stands still")]
 fn r_034_many_first_requests_at_once_do_not_stop_each_other() {
     let (done, finished) = std::sync::mpsc::channel();
     thread::spawn(move || {
