@@ -490,3 +490,19 @@ fn r_017_a_value_for_later_does_not_take_the_present_one_away() {
     assert!(matches!(corrected, Err(Error::Invalid { field: "valid_from", .. })), "{corrected:?}");
     assert_eq!(texts(&world.recall(&anna, "Where does Anna live?")), ["Anna lives in Rostock"]);
 }
+
+#[test]
+fn r_026_what_another_conversation_said_too_outlives_the_first() {
+    let world = World::new();
+    let anna = world.person("anna");
+    let (one, two) = (world.open(&anna, Retention::KeptDays(9)), world.open(&anna, Retention::KeptDays(9)));
+    for conversation in [&one, &two] {
+        let mut learnt = statement(Kind::UserFact, "Anna is allergic to nuts");
+        learnt.conversation = Some(conversation.clone());
+        world.remember(&anna, learnt);
+    }
+    let _ = now(world.app.delete_conversation(&anna, &one, None)).unwrap();
+    assert_eq!(texts(&world.recall(&anna, "allergic")), ["Anna is allergic to nuts"]);
+    let _ = now(world.app.delete_conversation(&anna, &two, None)).unwrap();
+    assert!(texts(&world.recall(&anna, "allergic")).is_empty());
+}

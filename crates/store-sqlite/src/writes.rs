@@ -7,7 +7,7 @@ use merkwelt_domain::{ConversationId, GroupName, MemoryId, Timestamp};
 use merkwelt_ledger::entry::ChangeType;
 use merkwelt_store::Error;
 use merkwelt_store::change::{NewMemory, NewOwner, NewTurn, Outcome};
-use merkwelt_store::merge::{Meeting, meet};
+use merkwelt_store::merge::{Meeting, may_meet, meet};
 use rusqlite::{OptionalExtension as _, ToSql, named_params};
 
 use crate::change::{Change, Entry, commit_record, refuse_taken};
@@ -87,6 +87,7 @@ impl Change<'_, '_> {
                 named_params! { ":kind": owner_kind, ":owner": owner_id, ":tag": tag.as_slice() },
             )?
             .into_iter()
+            .filter(|memory| may_meet(memory, &new.statement, new.conversation.as_ref()))
             .map(|memory| (meet(&memory, &new.statement, self.at), memory))
             .find(|(meeting, _)| *meeting != Meeting::Apart);
         match met {

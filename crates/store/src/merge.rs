@@ -1,9 +1,9 @@
 //! What a new statement does to one that stands: nothing, a new revision, or it has nothing to do with it.
 //! Pure, and shared by all backends, so that they agree on what "the same text" is.
 
-use merkwelt_domain::Timestamp;
 use merkwelt_domain::freshness::Standing;
 use merkwelt_domain::memory::{Expiry, Memory, Statement};
+use merkwelt_domain::{ConversationId, Timestamp};
 
 /// How a new statement relates to a current memory of the same owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,14 @@ fn equal_ends(old: (Expiry, Timestamp), new: (Expiry, Timestamp)) -> bool {
         ((Expiry::Never(a), _), (Expiry::Never(b), _)) => a == b,
         ((Expiry::At(_), _), (Expiry::Never(_), _)) | ((Expiry::Never(_), _), (Expiry::At(_), _)) => false,
     }
+}
+
+/// Whether a new statement from `origin` may meet `memory` at all. By text it meets only what came from the same
+/// conversation or from none: else deleting one conversation would delete what another one said. A slot
+/// is met from everywhere.
+#[must_use]
+pub fn may_meet(memory: &Memory, new: &Statement, origin: Option<&ConversationId>) -> bool {
+    new.slot().is_some() || memory.conversation.is_none() || memory.conversation.as_ref() == origin
 }
 
 #[cfg(test)]

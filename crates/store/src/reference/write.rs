@@ -17,7 +17,7 @@ use super::view::View;
 use crate::change::{Idempotency, NewMemory, NewTurn, Outcome, ReadRecord, Receipt, Write};
 use crate::error::Error;
 use crate::evidence::{Touched, change_draft, read_drafts, token, utc};
-use crate::merge::{Meeting, meet};
+use crate::merge::{Meeting, may_meet, meet};
 
 /// One batch of writes in the making.
 struct Batch<'b> {
@@ -122,6 +122,7 @@ impl Batch<'_> {
             .memories
             .iter()
             .filter(|row| row.tenant == self.view.tenant && row.memory.owner == owner)
+            .filter(|row| may_meet(&row.memory, &new.statement, new.conversation.as_ref()))
             .map(|row| (&row.memory, meet(&row.memory, &new.statement, self.at)))
             .find(|(_, meeting)| *meeting != Meeting::Apart)
             .map(|(memory, meeting)| (memory.clone(), meeting));
