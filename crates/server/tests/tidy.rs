@@ -12,6 +12,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("authz", &["domain"]),
     ("ledger", &[]),
+    ("intake", &["domain"]),
     ("inference", &[]),
     ("store", &["authz", "domain", "ledger"]),
     ("store-sqlite", &["authz", "domain", "ledger", "store"]),
