@@ -8,6 +8,7 @@
 
 mod chunk;
 mod document;
+mod docx;
 mod draft;
 mod encoding;
 mod html;
@@ -51,7 +52,8 @@ fn read_inside(bytes: &[u8], media: Media, limits: &Limits) -> Result<Document, 
         Media::Text => plain::read(&encoding::decode(bytes)?, &mut draft, &mut meter)?,
         Media::Markdown => markdown::read(&encoding::decode(bytes)?, &mut draft, &mut meter)?,
         Media::Html => html::read(&encoding::decode_html(bytes)?, &mut draft, &mut meter)?,
-        Media::Docx | Media::Pdf => return Err(Refusal::Unsupported("this kind of file")),
+        Media::Docx => docx::read(bytes, &mut draft, &mut meter)?,
+        Media::Pdf => return Err(Refusal::Unsupported("this kind of file")),
     }
     draft.finish()
 }

@@ -34,7 +34,7 @@ impl Default for Limits {
             text_bytes_max: 16 << 20,
             pages_max: 5_000,
             entries_max: 200_000,
-            depth_max: 128,
+            depth_max: 256,
             steps_max: 400_000_000,
         }
     }
@@ -45,16 +45,27 @@ impl Default for Limits {
 pub(crate) struct Meter<'l> {
     limits: &'l Limits,
     n_steps: u64,
+    n_expanded: usize,
     n_entries: usize,
 }
 
 impl<'l> Meter<'l> {
     pub(crate) fn new(limits: &'l Limits) -> Self {
-        Self { limits, n_steps: 0, n_entries: 0 }
+        Self { limits, n_steps: 0, n_expanded: 0, n_entries: 0 }
+    }
+
+    pub(crate) fn limits(&self) -> &'l Limits {
+        self.limits
     }
 
     pub(crate) fn bytes(&self, n: usize) -> Result<(), Refusal> {
         within(n, self.limits.bytes_max, Bound::Bytes)
+    }
+
+    /// Counts what something unpacks to, before it is unpacked.
+    pub(crate) fn expands(&mut self, n: usize) -> Result<(), Refusal> {
+        self.n_expanded = self.n_expanded.saturating_add(n);
+        if self.n_expanded > self.limits.expanded_bytes_max { Err(Refusal::Bomb) } else { Ok(()) }
     }
 
     pub(crate) fn text(&self, n: usize) -> Result<(), Refusal> {
