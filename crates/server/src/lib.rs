@@ -1,6 +1,7 @@
 //! The binary's rooms as a library, so that tests can start them: the HTTP face, the command line and the
 //! wiring. This is the only crate that knows axum, clap and the runtime.
 
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod env;

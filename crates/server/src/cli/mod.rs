@@ -1,6 +1,7 @@
 //! The command line: a thin face like the others. Each command is a room of its own; texts for people go
 //! through [`Out`], results of commands to standard output, everything else to standard error.
 
+mod bench;
 mod client;
 mod demo;
 mod doctor;
@@ -43,6 +44,8 @@ enum Command {
     Verify(verify::Args),
     /// Check the data directory and say what to do
     Doctor(doctor::Args),
+    /// Measure whether the promises hold under attack, and what they cost
+    Bench(bench::Args),
 }
 
 impl Cli {
@@ -61,6 +64,7 @@ impl Cli {
             Command::Models(args) => models::run(&args, &mut out),
             Command::Verify(args) => verify::run(&args, &mut out),
             Command::Doctor(args) => doctor::run(&args, &mut out),
+            Command::Bench(args) => bench::run(&args, &mut out),
         }
     }
 }

@@ -1,0 +1,95 @@
+//! `merkwelt bench`: measurements that everybody can repeat. A broken promise makes the command fail.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Subcommand;
+
+use super::Out;
+use super::key::read_key;
+use crate::bench::isolation;
+
+/// Arguments of `merkwelt bench`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Attack a service over HTTP and search every byte that comes out for what belongs to others
+    Isolation(Isolation),
+}
+
+/// Arguments of `merkwelt bench isolation`.
+#[derive(Debug, clap::Args)]
+struct Isolation {
+    /// How many attempts
+    #[arg(long, default_value_t = 1_000_000)]
+    attempts: u64,
+    /// How many clients at once
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+    /// Where chance begins; the same seed makes the same attempts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A running service [default: this program is started over a temporary directory]
+    #[arg(long)]
+    url: Option<String>,
+    /// A file that holds the admin key of the running service
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Directory with an embedding model for the started service; without it it ranks by words
+    #[arg(long, value_name = "DIR")]
+    model_dir: Option<PathBuf>,
+    /// How often each kind of refusal is timed, for the comparison of unknown and foreign ids; 0 leaves it out
+    #[arg(long, default_value_t = 2_000)]
+    timing_samples: usize,
+    /// Directory with the published cases; without it they are skipped
+    #[arg(long, value_name = "DIR")]
+    shared: Option<PathBuf>,
+    /// Write JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
+    match &args.what {
+        What::Isolation(args) => probe(args, out),
+    }
+}
+
+fn probe(args: &Isolation, out: &mut Out) -> anyhow::Result<()> {
+    let running = match &args.url {
+        Some(url) => Some((url.clone(), read_key(args.key_file.as_deref())?)),
+        None => None,
+    };
+    let arguments = match &args.model_dir {
+        Some(dir) => vec!["--model-dir".to_owned(), dir.display().to_string()],
+        None => vec!["--no-model".to_owned()],
+    };
+    let options = isolation::Options {
+        attempts: args.attempts,
+        clients: args.clients,
+        seed: args.seed,
+        running,
+        arguments,
+        shared: args.shared.clone(),
+        timing_samples: args.timing_samples,
+    };
+    let report = isolation::run(&options, &mut |line| {
+        if !args.json {
+            // A closed output stops the report at its end, at a line that matters.
+            let _ = out.line(line);
+        }
+    })?;
+    if args.json {
+        out.line(serde_json::to_string_pretty(&report)?)?;
+    } else {
+        for line in report.lines() {
+            out.line(line)?;
+        }
+    }
+    if report.passed() { Ok(()) } else { bail!("the promise of isolation does not hold; see the report") }
+}
