@@ -43,6 +43,10 @@ impl Draft {
         &mut self.document.omitted
     }
 
+    pub(crate) fn pages(&mut self, n: u32) {
+        self.document.n_pages = Some(n);
+    }
+
     pub(crate) fn title(&mut self, title: &str) {
         let title = one_line(title);
         if !title.is_empty() {

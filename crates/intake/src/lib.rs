@@ -15,6 +15,7 @@ mod html;
 mod limits;
 mod markdown;
 mod media;
+mod pdf;
 mod plain;
 mod refusal;
 
@@ -53,7 +54,7 @@ fn read_inside(bytes: &[u8], media: Media, limits: &Limits) -> Result<Document, 
         Media::Markdown => markdown::read(&encoding::decode(bytes)?, &mut draft, &mut meter)?,
         Media::Html => html::read(&encoding::decode_html(bytes)?, &mut draft, &mut meter)?,
         Media::Docx => docx::read(bytes, &mut draft, &mut meter)?,
-        Media::Pdf => return Err(Refusal::Unsupported("this kind of file")),
+        Media::Pdf => pdf::read(bytes, &mut draft, &mut meter)?,
     }
     draft.finish()
 }

@@ -7,6 +7,9 @@ use std::io::Write as _;
 use merkwelt_intake::{Characters, ChunkRule, Document, Limits, Media, Refusal, Region, chunk, read};
 
 const WORD: &[u8] = include_bytes!("../fixtures/anweisung.docx");
+const PRINT: &[u8] = include_bytes!("../fixtures/zwei-spalten.pdf");
+const SCAN: &[u8] = include_bytes!("../fixtures/nur-bild.pdf");
+const LOCKED: &[u8] = include_bytes!("../fixtures/geschuetzt.pdf");
 const PAGE: &[u8] = include_bytes!("../fixtures/hinweise.html");
 
 fn open(bytes: &[u8], media: Media) -> Document {
@@ -158,5 +161,108 @@ fn no_damage_to_a_word_document_stops_the_reader() {
         let mut damaged = WORD.to_vec();
         damaged[cut] ^= 0x55;
         let _ = read(&damaged, Media::Docx, &Limits::default());
+    }
+}
+
+#[test]
+fn r_082_a_sentence_of_a_pdf_is_found_on_its_page_in_its_place() {
+    let print = open(PRINT, Media::Pdf);
+    assert_eq!(
+        print.text(),
+        "# Merkblatt für Prüfer\n\nDie Prüfung der Anträge beginnt mit der linken Spalte. Über jeden Antrag wird \
+         innerhalb von vierzehn Tagen entschieden.\n\nGrößere Beträge werden doppelt geprüft.\n\nDie rechte Spalte \
+         folgt erst, wenn die linke zu Ende ist. Ein Widerruf ist schriftlich möglich.\n\nStraße und Hausnummer sind \
+         anzugeben – sonst ruht die Frist.\n\n## Zweite Seite: Gebühren\n\nDie Gebühr beträgt 12,50 € je Antrag; \
+         ermäßigt sind es 7 €.\n\nŁódź und Ærø stehen hier als Probe."
+    );
+    assert_eq!(print.n_pages(), Some(2));
+    let (path, region) = place(&print, "Ein Widerruf");
+    assert_eq!(path, "Merkblatt für Prüfer");
+    let Region::Page { page, bbox } = region else { panic!("a PDF has pages") };
+    // The second line of the right column: drawn at 320, 726 in a size of ten points.
+    assert_eq!((page, bbox.x0), (1, 32_000));
+    assert!((72_300..72_600).contains(&bbox.y0) && (73_200..73_600).contains(&bbox.y1), "{bbox:?}");
+    assert!((46_000..48_500).contains(&bbox.x1), "{bbox:?}");
+    let (path, region) = place(&print, "ermäßigt sind es 7 €");
+    assert_eq!(path, "Merkblatt für Prüfer / Zweite Seite: Gebühren");
+    assert!(matches!(region, Region::Page { page: 2, .. }));
+}
+
+#[test]
+fn pdfs_without_words_and_locked_ones_are_refused_with_the_reason() {
+    assert_eq!(refused(SCAN, Media::Pdf), Refusal::NoText);
+    assert_eq!(refused(LOCKED, Media::Pdf), Refusal::Encrypted);
+    assert!(matches!(refused(&PRINT[..300], Media::Pdf), Refusal::Broken(_)));
+    assert!(matches!(refused(b"%PDF-1.7\nnothing", Media::Pdf), Refusal::Broken(_)));
+    let one = Limits { pages_max: 1, ..Limits::default() };
+    assert!(matches!(read(PRINT, Media::Pdf, &one), Err(Refusal::TooLarge { .. })));
+}
+
+/// A PDF of one page with the given content; `extra` goes into the dictionary of its stream.
+fn pdf(content: &[u8], extra: &str, more: &str) -> Vec<u8> {
+    let mut bytes = format!(
+        "%PDF-1.4\n1 0 obj <</Type/Catalog/Pages 2 0 R>> endobj\n2 0 obj <</Type/Pages/Kids[3 0 R]/Count 1>> endobj\n\
+         3 0 obj <</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>{more}>>>> \
+         endobj\n5 0 obj <</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>> endobj\n\
+         4 0 obj <</Length {}{extra}>> stream\n",
+        content.len()
+    )
+    .into_bytes();
+    bytes.extend(content);
+    bytes.extend(b"\nendstream endobj\ntrailer <</Root 1 0 R>>\n");
+    bytes
+}
+
+#[test]
+fn what_a_pdf_draws_where_nobody_sees_it_is_left_out() {
+    let content = b"BT /F 10 Tf 50 700 Td (seen) Tj ET BT /F 10 Tf 3 Tr 50 600 Td (invisible) Tj ET \
+        BT 0 Tr /F 10 Tf 50 900 Td (outside) Tj ET BT /F 0.1 Tf 50 500 Td (tiny) Tj ET \
+        /Artifact BMC BT /F 10 Tf 50 400 Td (furniture) Tj ET EMC";
+    let read = open(&pdf(content, "", ""), Media::Pdf);
+    assert_eq!(read.text(), "seen");
+    assert_eq!(read.omitted().n_hidden, 1);
+}
+
+#[test]
+fn a_turned_page_is_read_upright_and_its_places_stay_those_of_the_page() {
+    let content =
+        b"BT /F 10 Tf 0 1 -1 0 100 50 Tm (first line) Tj ET BT /F 10 Tf 0 1 -1 0 114 50 Tm (second) Tj ET";
+    let turned = String::from_utf8(pdf(content, "", "")).unwrap().replace("/MediaBox", "/Rotate 90/MediaBox");
+    let read = open(turned.as_bytes(), Media::Pdf);
+    assert_eq!(read.text(), "first line second");
+    let Region::Page { bbox, .. } = read.spans()[0].region else { panic!("a PDF has pages") };
+    assert_eq!((bbox.y0, bbox.x1 > 10_000, bbox.x0 < 10_000), (5_000, true, true), "{bbox:?}");
+}
+
+#[test]
+fn no_pdf_unpacks_to_more_than_it_may() {
+    let limits = Limits { expanded_bytes_max: 1 << 20, ..Limits::default() };
+    let bomb = |content: &[u8], extra: &str| read(&pdf(content, extra, ""), Media::Pdf, &limits);
+    let packed = miniz_oxide::deflate::compress_to_vec_zlib(&vec![b' '; 2 << 20], 9);
+    assert_eq!(bomb(&packed, "/Filter/FlateDecode"), Err(Refusal::Bomb));
+    assert_eq!(bomb(&packed, "/Filter/#46lateDecode"), Err(Refusal::Bomb));
+    assert_eq!(bomb(&packed, "/Filter 9 0 R"), Err(Refusal::Bomb));
+    // Packed twice, and damaged so that one reader stops where another goes on.
+    let twice = miniz_oxide::deflate::compress_to_vec_zlib(&packed, 9);
+    assert_eq!(bomb(&twice, "/Filter[/FlateDecode/FlateDecode]"), Err(Refusal::Bomb));
+    let mut damaged = packed.clone();
+    damaged[40] ^= 0x10;
+    assert_eq!(bomb(&damaged, "/Filter/FlateDecode"), Err(Refusal::Bomb));
+    let wide = "/Filter/FlateDecode/DecodeParms<</Predictor 12/Columns 999999999>>";
+    assert!(matches!(bomb(&packed[..20], wide), Err(Refusal::Broken(_))));
+    // A form that draws itself ends.
+    let form = "/XObject<</X 4 0 R>>";
+    let own = pdf(b"/X Do /X Do BT /F 10 Tf 50 700 Td (a) Tj ET", "/Subtype/Form/BBox[0 0 9 9]", form);
+    let few = Limits { steps_max: 3_000_000, ..Limits::default() };
+    assert_eq!(read(&own, Media::Pdf, &few), Err(Refusal::TooComplex));
+}
+
+#[test]
+fn no_damage_to_a_pdf_stops_the_reader() {
+    for cut in (0..PRINT.len()).step_by(307) {
+        let _ = read(&PRINT[..cut], Media::Pdf, &Limits::default());
+        let mut damaged = PRINT.to_vec();
+        damaged[cut] ^= 0x15;
+        let _ = read(&damaged, Media::Pdf, &Limits::default());
     }
 }
