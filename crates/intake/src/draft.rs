@@ -102,8 +102,7 @@ impl Draft {
         self.document.text.push_str(self.separator(kind));
         let start = self.document.text.len();
         let (before, after) = marks(kind, &body);
-        // A joined piece that begins with a combining character changes the letter before it; the text as a
-        // whole is normalised, and the span boundary moves with it.
+        // INVARIANT: the text as a whole is NFC. Each piece is, and none is joined to another but at a letter.
         self.document.text.push_str(&before);
         self.document.text.push_str(&body);
         self.document.text.push_str(after);

@@ -83,3 +83,23 @@ pub enum Refusal {
     #[error("the document holds a recalled block; remove it, what was recalled is not stored again")]
     Recalled,
 }
+
+impl Refusal {
+    /// A stable name for machines.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::NoText => "no_text",
+            Self::Encrypted => "encrypted",
+            Self::Broken(_) => "broken",
+            Self::TooLarge { .. } => "too_large",
+            Self::Bomb => "bomb",
+            Self::TooComplex => "too_complex",
+            Self::WrongEncoding => "wrong_encoding",
+            Self::Unsupported(_) => "unsupported",
+            Self::Mismatch { .. } => "mismatch",
+            Self::Recalled => "recalled",
+        }
+    }
+}

@@ -258,6 +258,34 @@ fn no_pdf_unpacks_to_more_than_it_may() {
 }
 
 #[test]
+fn streams_without_an_end_are_not_searched_again_and_again() {
+    let mut endless = b"%PDF-1.4\n".to_vec();
+    endless.extend(b"1 0 obj <</Length 9>> stream\n".repeat(20_000));
+    assert!(matches!(refused(&endless, Media::Pdf), Refusal::Broken(_)));
+    endless.extend(b"endstream");
+    assert!(matches!(refused(&endless, Media::Pdf), Refusal::TooComplex | Refusal::Bomb));
+}
+
+#[test]
+fn every_refusal_says_what_to_do_and_has_a_name_for_machines() {
+    let refusals = [
+        refused(b"", Media::Text),
+        refused(b" \n", Media::Text),
+        refused(SCAN, Media::Pdf),
+        refused(LOCKED, Media::Pdf),
+        refused(WORD, Media::Pdf),
+        refused(b"{\\rtf1", Media::Text),
+        refused(b"\xff\xfea", Media::Text),
+    ];
+    let names = ["empty", "no_text", "no_text", "encrypted", "mismatch", "unsupported", "wrong_encoding"];
+    assert_eq!(refusals.map(Refusal::code), names);
+    for refusal in refusals {
+        let sentence = refusal.to_string();
+        assert!(sentence.contains("send") || sentence.contains("declare"), "{sentence}");
+    }
+}
+
+#[test]
 fn no_damage_to_a_pdf_stops_the_reader() {
     for cut in (0..PRINT.len()).step_by(307) {
         let _ = read(&PRINT[..cut], Media::Pdf, &Limits::default());
@@ -265,4 +293,19 @@ fn no_damage_to_a_pdf_stops_the_reader() {
         damaged[cut] ^= 0x15;
         let _ = read(&damaged, Media::Pdf, &Limits::default());
     }
+}
+
+#[test]
+fn a_heading_beside_the_other_column_does_not_hide_the_gutter() {
+    let mut content = String::from("BT /F 14 Tf 50 700 Td (Kurze Zeile) Tj ET ");
+    for (i, y) in (0..5).map(|i| (i, 680 - 14 * i)) {
+        content += &format!("BT /F 10 Tf 50 {y} Td (links steht eine lange Zeile Nummer {i} im Satz) Tj ET ");
+    }
+    for (i, y) in (0..6).map(|i| (i, 700 - 14 * i)) {
+        content += &format!("BT /F 10 Tf 290 {y} Td (rechts steht die Zeile Nummer {i}) Tj ET ");
+    }
+    let read = open(&pdf(content.as_bytes(), "", ""), Media::Pdf);
+    let at = |words: &str| read.text().find(words).unwrap();
+    assert!(read.text().starts_with("# Kurze Zeile\n\nlinks steht"), "{}", read.text());
+    assert!(at("Nummer 4 im Satz") < at("rechts steht die Zeile Nummer 0"));
 }

@@ -33,6 +33,12 @@ const WORLDLY: &[(&str, &[&str])] = &[
     ("tiktoken-rs", &["inference"]),
     ("memmap2", &["inference"]),
     ("rust-stemmers", &["store"]),
+    // Parsers of documents: what they read is hostile.
+    ("hayro-cmap", &["intake"]),
+    ("hayro-syntax", &["intake"]),
+    ("html5gum", &["intake"]),
+    ("pulldown-cmark", &["intake"]),
+    ("quick-xml", &["intake"]),
 ];
 
 /// Who may say who asks, who may what, and what time it is. A lying implementation could open every door,

@@ -25,7 +25,8 @@ pub(super) fn prepared(bytes: &[u8], meter: &mut Meter<'_>) -> Result<Vec<u8>, R
         return Err(Refusal::Encrypted);
     }
     let mut emptied = Vec::new();
-    meter.steps(bytes.len())?;
+    meter.steps(bytes.len().saturating_mul(3))?;
+    let ends = all(bytes, b"endstream");
     let mut from = 0;
     while let Some(at) = find(bytes, b"obj", from) {
         from = at + 3;
@@ -44,6 +45,12 @@ pub(super) fn prepared(bytes: &[u8], meter: &mut Meter<'_>) -> Result<Vec<u8>, R
         if !after.starts_with(b"stream") {
             continue;
         }
+        // Where a stream's length is wrong, the library looks for its end; a file of streams that have none would
+        // make it look at everything again and again.
+        let at = bytes.len() - after.len();
+        let next = ends.get(ends.partition_point(|end| *end < at));
+        let Some(end) = next else { continue };
+        meter.steps(end - at)?;
         if let Some(stream) = Stream::from_bytes(rest) {
             let data = stream.raw_data();
             meter.steps(data.len())?;
@@ -212,6 +219,16 @@ fn skip_space(mut bytes: &[u8]) -> &[u8] {
             _ => return bytes,
         }
     }
+}
+
+fn all(bytes: &[u8], needle: &[u8]) -> Vec<usize> {
+    let mut from = 0;
+    let next = || {
+        let at = find(bytes, needle, from)?;
+        from = at + needle.len();
+        Some(at)
+    };
+    std::iter::from_fn(next).collect()
 }
 
 fn find(bytes: &[u8], needle: &[u8], from: usize) -> Option<usize> {

@@ -236,13 +236,14 @@ fn gutter(rows: &[Vec<Segment>], meter: &mut Meter<'_>) -> Result<(usize, f32), 
             meter.steps(row.len())?;
             let (mut new_from, mut new_to) = (from, to);
             for piece in row {
-                if piece.x1 <= (from + to) / 2.0 {
-                    new_from = new_from.max(piece.x1);
-                } else if piece.x0 >= (from + to) / 2.0 {
-                    new_to = new_to.min(piece.x0);
-                } else {
-                    // A piece across the strip, such as a title, ends the columns.
-                    new_to = f32::NEG_INFINITY;
+                // A shorter line above leaves more room than the column does; what begins left of the strip only
+                // narrows it. A piece that begins left and ends right of it, such as a title, ends the columns.
+                match (piece.x0 < from, piece.x1 > to) {
+                    (true, true) => new_to = f32::NEG_INFINITY,
+                    (true, false) => new_from = new_from.max(piece.x1),
+                    (false, true) => new_to = new_to.min(piece.x0),
+                    (false, false) if piece.x0 + piece.x1 < from + to => new_from = new_from.max(piece.x1),
+                    (false, false) => new_to = new_to.min(piece.x0),
                 }
             }
             let size = row.iter().map(|piece| piece.size).fold(1.0, f32::max);

@@ -147,9 +147,9 @@ fn pitch(lines: &[Line]) -> f32 {
     drops.get(drops.len() / 3).copied().unwrap_or(0.0)
 }
 
-/// What follows a bullet at the start of a line.
+/// What follows a bullet at the start of a line; many fonts draw bullets under no name.
 fn bullet(text: &str) -> Option<&str> {
-    text.strip_prefix(['•', '▪', '◦', '‣', '●', '○', '■', '–'])
+    text.strip_prefix([font::UNKNOWN, '•', '▪', '◦', '‣', '●', '○', '■', '–'])
         .filter(|rest| rest.starts_with(' '))
         .map(str::trim)
 }
