@@ -1,6 +1,6 @@
 //! One way in: authorise, and record a denial before answering it (L-28).
 
-use merkwelt_authz::{Action, Authorized, DenyReason, Refusal, Request, authorize};
+use merkwelt_authz::{Action, Authorized, DenyReason, GrantError, Refusal, Request, authorize};
 
 use crate::App;
 use crate::error::{Attempt, Error};
@@ -23,7 +23,9 @@ impl App {
                 self.backend.record_denial(&denied, self.env.now()).await?;
                 Err(Error::Denied.into())
             }
-            Err(Refusal::Unavailable(_)) => Err(Error::Unavailable.into()),
+            Err(Refusal::Unavailable(GrantError::Unavailable)) => Err(Error::Unavailable.into()),
+            Err(Refusal::Unavailable(GrantError::Damaged)) => Err(Error::Damaged.into()),
+            Err(Refusal::Unavailable(GrantError::Full)) => Err(Error::Full.into()),
         }
     }
 }

@@ -46,6 +46,12 @@ pub enum Error {
     /// Permissions or content kept changing; a later attempt may pass.
     #[error("the state changed repeatedly during the request")]
     Busy,
+    /// The stored data of this tenant cannot be read. Nothing was served; others are not touched.
+    #[error("stored data cannot be read")]
+    Damaged,
+    /// There is no room for what must be written first, the evidence of a read included.
+    #[error("no room to write")]
+    Full,
     /// Storage cannot work now. Nothing was lost and nothing was served.
     #[error("storage is unavailable")]
     Unavailable,
@@ -89,7 +95,9 @@ impl From<merkwelt_store::Error> for Attempt {
             Store::Erasing => Error::Erasing,
             Store::Cursor => Error::invalid("cursor", "does not belong to this listing"),
             Store::NotRetained => Error::NotRetained,
-            Store::ModelMismatch | Store::Damaged | Store::Unavailable => Error::Unavailable,
+            Store::Damaged => Error::Damaged,
+            Store::Full => Error::Full,
+            Store::ModelMismatch | Store::Unavailable => Error::Unavailable,
         })
     }
 }

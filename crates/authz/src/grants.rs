@@ -21,8 +21,17 @@ pub struct Grants {
 
 /// The directory could not be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("directory unavailable")]
-pub struct GrantError;
+pub enum GrantError {
+    /// Not now; a later attempt may pass.
+    #[error("directory unavailable")]
+    Unavailable,
+    /// It cannot be read any more until somebody mends it.
+    #[error("directory damaged")]
+    Damaged,
+    /// A new subject could not be registered, because there is no room.
+    #[error("no room in the directory")]
+    Full,
+}
 
 /// Reads present grants from the system of record.
 pub trait GrantSource: Send + Sync {

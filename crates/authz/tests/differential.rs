@@ -366,9 +366,9 @@ fn r_035_a_group_named_in_a_request_field_is_no_membership() {
 #[test]
 fn r_035_a_directory_that_cannot_be_asked_grants_nothing_and_denies_nothing() {
     let cast = cast();
-    let directory = Directory::saying(Err(GrantError));
+    let directory = Directory::saying(Err(GrantError::Unavailable));
     let outcome = mint::<action::Recall>(&directory, &request(&app_for(&cast.named), &cast.tenant));
-    assert_eq!(outcome, Err(Refusal::Unavailable(GrantError)));
+    assert_eq!(outcome, Err(Refusal::Unavailable(GrantError::Unavailable)));
 }
 
 /// A directory of two tenants with two people each, every one of them alone in a group.
@@ -465,7 +465,7 @@ fn answers() -> impl Strategy<Value = Answer> {
     let subject = proptest::option::of(proptest::sample::select(vec![cast().anna, cast().ben]));
     let granted = (any::<u64>(), subject, groups)
         .prop_map(|(epoch, subject, groups)| Ok(Some(grants(epoch, subject.as_ref(), &groups))));
-    prop_oneof![6 => granted, 1 => Just(Ok(None)), 1 => Just(Err(GrantError))]
+    prop_oneof![6 => granted, 1 => Just(Ok(None)), 1 => Just(Err(GrantError::Unavailable))]
 }
 
 proptest! {

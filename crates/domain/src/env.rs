@@ -35,14 +35,31 @@ pub enum FaultPoint {
     AfterCommit,
     /// The batch is acknowledged, the memory shard does not have it yet.
     BeforeShard,
+    /// A subject is marked for erasure and hidden, its key still stands.
+    AfterTombstone,
+    /// The subject's key is destroyed, its rows still stand.
+    AfterDestroy,
     /// The rows of an erasure are gone, the file still holds their bytes.
     BeforeVacuum,
+    /// Nothing of the subject is left, the ledger does not say so yet.
+    BeforeReceipt,
+    /// The ledger says that a key or a tenant changed, the list of them does not have it yet.
+    AfterEntry,
 }
 
 impl FaultPoint {
-    /// Every fault point, in the order in which a write passes them.
-    pub const ALL: [Self; 5] =
-        [Self::AfterKey, Self::BeforeCommit, Self::AfterCommit, Self::BeforeShard, Self::BeforeVacuum];
+    /// Every fault point, in the order in which a write, then an erasure, then a change of keys passes them.
+    pub const ALL: [Self; 9] = [
+        Self::AfterKey,
+        Self::BeforeCommit,
+        Self::AfterCommit,
+        Self::BeforeShard,
+        Self::AfterTombstone,
+        Self::AfterDestroy,
+        Self::BeforeVacuum,
+        Self::BeforeReceipt,
+        Self::AfterEntry,
+    ];
 
     /// The stable name, as crash tests spell it.
     #[must_use]
@@ -52,7 +69,11 @@ impl FaultPoint {
             Self::BeforeCommit => "before-commit",
             Self::AfterCommit => "after-commit",
             Self::BeforeShard => "before-shard",
+            Self::AfterTombstone => "after-tombstone",
+            Self::AfterDestroy => "after-destroy",
             Self::BeforeVacuum => "before-vacuum",
+            Self::BeforeReceipt => "before-receipt",
+            Self::AfterEntry => "after-entry",
         }
     }
 }

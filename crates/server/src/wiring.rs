@@ -1,5 +1,6 @@
 //! The only place that names a backend, a grant source and an environment, and puts them together.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -11,7 +12,7 @@ use merkwelt_authz::{ApiKey, Credential, Role};
 use merkwelt_domain::{Env, TenantId, TenantName};
 use merkwelt_store::query::ModelId;
 use merkwelt_store::{Founding, NewKey, Tenant};
-use merkwelt_store_sqlite::{MasterKey, Options, Sqlite, Threads};
+use merkwelt_store_sqlite::{MasterKey, Options, Sqlite, Threads, is_half_made};
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -34,7 +35,7 @@ pub struct Founded {
 /// Whether the data directory holds an instance.
 #[must_use]
 pub fn exists(config: &Config) -> bool {
-    config.data_dir.join("control.db").exists()
+    merkwelt_store_sqlite::exists(&config.data_dir)
 }
 
 /// Creates an instance: directory 0700, instance key 0600, the first tenant and its keys. `model` is the one
@@ -47,31 +48,45 @@ pub fn found(
     env: &Arc<dyn Env>,
     model: Option<&ModelId>,
 ) -> anyhow::Result<(Sqlite, Founded)> {
+    let mut made = None;
+    let store = found_showing(config, env, model, |founded| {
+        made = Some(founded);
+        Ok(())
+    })?;
+    Ok((store, made.context("nothing was founded")?))
+}
+
+/// The same, handing over the keys before the instance counts. If `show` fails, or the process dies until
+/// then, the next start begins anew and shows other keys; so nobody is left with data and without keys.
+///
+/// # Errors
+/// As of [`found`], and those of `show`.
+pub fn found_showing(
+    config: &Config,
+    env: &Arc<dyn Env>,
+    model: Option<&ModelId>,
+    show: impl FnOnce(Founded) -> anyhow::Result<()>,
+) -> anyhow::Result<Sqlite> {
+    let dir = &config.data_dir;
     if exists(config) {
-        bail!("{} holds an instance already", config.data_dir.display());
+        bail!("{} holds an instance already", dir.display());
     }
-    make_private_dir(&config.data_dir)?;
-    if std::fs::read_dir(&config.data_dir)?.next().is_some() {
-        bail!(
-            "{} is not empty and holds no Merkwelt data; name another directory",
-            config.data_dir.display()
-        );
+    make_private_dir(dir)?;
+    let is_empty = std::fs::read_dir(dir).with_context(|| cannot("look into", dir))?.next().is_none();
+    if !is_empty && !is_half_made(dir) {
+        bail!("{} is not empty and holds no Merkwelt data; name another directory", dir.display());
     }
-    let key_is_new = !config.instance_key.exists();
     let master = create_instance_key(&config.instance_key, &**env)?;
     let (founding, founded) = founding(&**env)?;
-    match Sqlite::create(&config.data_dir, &master, founding, Arc::clone(env), options(config, model)) {
-        Ok(store) => Ok((store, founded)),
-        Err(error) => {
-            // Nobody has seen the keys, so what was begun is worth nothing: the next start begins anew. The
-            // directory was empty, and what cannot be removed now is named by the next start.
-            let _ = std::fs::remove_dir_all(&config.data_dir);
-            if key_is_new {
-                let _ = std::fs::remove_file(&config.instance_key);
-            }
-            Err(error).with_context(|| format!("cannot create the data in {}", config.data_dir.display()))
-        }
-    }
+    let store = Sqlite::begin(dir, &master, founding, Arc::clone(env), options(config, model))
+        .with_context(|| cannot("create the data in", dir))?;
+    show(founded)?;
+    store.settle().with_context(|| cannot("create the data in", dir))?;
+    Ok(store)
+}
+
+fn cannot(what: &str, path: &Path) -> String {
+    format!("cannot {what} {}", path.display())
 }
 
 /// Opens an instance. `model` is the one in use.
@@ -95,11 +110,16 @@ pub fn system_env() -> Arc<dyn Env> {
 ///
 /// # Errors
 /// The configured tokeniser is unknown.
-pub fn app(config: &Config, store: Sqlite, env: Arc<dyn Env>, model: Option<&Loaded>) -> anyhow::Result<App> {
+pub fn app(
+    config: &Config,
+    store: impl Into<Arc<Sqlite>>,
+    env: Arc<dyn Env>,
+    model: Option<&Loaded>,
+) -> anyhow::Result<App> {
     let counter = merkwelt_inference::tokens::counter(&config.tokenizer)
         .with_context(|| format!("context.tokenizer `{}` is not usable", config.tokenizer))?;
     let model = model.map(Loaded::for_app);
-    Ok(App::new(Arc::new(store), env, model, counter, config.settings.clone()))
+    Ok(App::new(store.into(), env, model, counter, config.settings.clone()))
 }
 
 fn options(config: &Config, model: Option<&ModelId>) -> Options {
@@ -157,7 +177,14 @@ fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .with_context(|| format!("cannot create {}", dir.display()))
+        .and_then(|()| sync_ancestors(dir))
+        .with_context(|| cannot("create", dir))
+}
+
+/// Makes the names on the way to `path` durable, as far as they may be opened.
+fn sync_ancestors(path: &Path) -> std::io::Result<()> {
+    let path = std::path::absolute(path)?;
+    path.ancestors().skip(1).map_while(|dir| File::open(dir).ok()).try_for_each(|dir| dir.sync_all())
 }
 
 const KEY_BYTES: usize = 32;
@@ -170,26 +197,39 @@ fn create_instance_key(path: &Path, env: &dyn Env) -> anyhow::Result<MasterKey> 
     let mut bytes = Zeroizing::new([0u8; KEY_BYTES]);
     env.fill(bytes.as_mut());
     let text = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-        .with_context(|| format!("cannot write the instance key to {}", path.display()))?;
+    write_key(path, &text).with_context(|| cannot("write the instance key to", path))?;
     Ok(MasterKey::from_bytes(*bytes))
+}
+
+/// Under another name first, so that a crash leaves a whole key or none.
+fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = Path::new(&new);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(new, path)?;
+    sync_ancestors(path)
 }
 
 fn read_instance_key(path: &Path) -> anyhow::Result<MasterKey> {
     let text = std::fs::read_to_string(path).map(Zeroizing::new).with_context(|| {
-        format!("cannot read the instance key {}; name its file with --instance-key", path.display())
+        format!(
+            "cannot read the instance key {}; bring it back, or name its file with --instance-key",
+            path.display()
+        )
     })?;
     let mode = std::fs::metadata(path)?.permissions().mode();
     if mode & 0o077 != 0 {
         bail!("the instance key {} can be read by others; run `chmod 600 {0}`", path.display());
     }
     let Some(bytes) = parse_hex(text.trim()) else {
-        bail!("{} is not an instance key: 64 hexadecimal digits are expected", path.display());
+        bail!(
+            "{} is not an instance key: 64 hexadecimal digits are expected; bring back the right file",
+            path.display()
+        );
     };
     Ok(MasterKey::from_bytes(*bytes))
 }

@@ -400,7 +400,10 @@ async fn too_many_requests_are_refused_and_health_is_answered_all_the_same() {
 
 #[tokio::test]
 async fn what_cannot_work_says_so_and_a_defect_ends_one_request_only() {
-    let stage = Stage::with_ready(Limits::default(), Arc::new(|| false));
+    let stage = Stage::with_ready(
+        Limits::default(),
+        Arc::new(|| Err(merkwelt_server::http::problem::Code::UNAVAILABLE)),
+    );
     stage.call("GET", "/readyz").send().await.problem("unavailable");
     let stage = Stage::with_ready(Limits::default(), Arc::new(|| panic!("a defect on purpose")));
     let answer = stage.call("GET", "/readyz").send().await;

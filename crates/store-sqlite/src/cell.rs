@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use merkwelt_domain::{Env, TenantId, Timestamp};
+use merkwelt_ledger::canonical::{Value, parse_strict};
 use merkwelt_ledger::note::Signer;
 use merkwelt_store::Error;
 use merkwelt_store::evidence::genesis_draft;
@@ -18,6 +19,7 @@ use crate::crypt::{OwnerKeys, Secret, TenantKeys};
 use crate::error::{OpenError, on_open};
 use crate::keyring::Keyring;
 use crate::layout::Layout;
+use crate::log;
 use crate::pool::lock;
 use crate::schema;
 use crate::shard::ShardPlace;
@@ -79,7 +81,28 @@ impl Cell {
         let ring = Keyring::open(tenant, &layout.keys(tenant))?;
         let path = layout.cell(tenant);
         let writer = Writer::over(schema::open(&schema::CELL, &path)?);
-        Self::assemble(tenant, secrets, env, model, (ring, writer, path))
+        let cell = Self::assemble(tenant, secrets, env, model, (ring, writer, path))?;
+        cell.recognise(&secrets.seed)?;
+        Ok(cell)
+    }
+
+    /// Refuses whole files of another tenant or another instance: the keyring must hold the tenant's own key,
+    /// wrapped by this instance, and the ledger must begin with this tenant and its key.
+    fn recognise(&self, seed: &Secret) -> Result<(), OpenError> {
+        let cell = schema::CELL.name;
+        match self.owner_keys(self.tenant.as_str()) {
+            Ok(_) => {}
+            // An unreadable wrapping and a missing one look alike: the file is not this tenant's.
+            Err(Error::NotFound | Error::Damaged) => return Err(OpenError::Misplaced(schema::KEYS.name)),
+            Err(error) => return Err(on_open(error, schema::KEYS.name)),
+        }
+        let signer = signer(&self.tenant, seed).map_err(|error| on_open(error, cell))?;
+        let first = self.writer.alone(|db| log::entries(db, 0, 1)).map_err(|error| on_open(error, cell))?;
+        let first = first.first().and_then(|leaf| parse_strict(leaf).ok());
+        let first = first.ok_or(OpenError::Damaged(cell))?;
+        let says = |name, own: &str| first.get(name).and_then(Value::as_text) == Some(own);
+        let own = says("tenant", self.tenant.as_str()) && says("key", &signer.verifier_key().to_string());
+        if own { Ok(()) } else { Err(OpenError::Misplaced(cell)) }
     }
 
     fn assemble(
@@ -136,7 +159,7 @@ impl Cell {
         let pooled = lock(&self.readers).pop();
         let connection = match pooled {
             Some(connection) => connection,
-            None => schema::again(&schema::CELL, &self.path).map_err(|_| Error::Unavailable)?,
+            None => schema::again(&schema::CELL, &self.path).map_err(|error| error.to_store())?,
         };
         let tx = connection.unchecked_transaction().sql()?;
         let result = work(self, &tx);

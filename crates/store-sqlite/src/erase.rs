@@ -102,15 +102,19 @@ impl Cell {
         if job.done {
             return Ok(job.erased);
         }
+        let reach = |point| self.env.reach(point).map_err(|_| Error::Unavailable);
+        reach(FaultPoint::AfterTombstone)?;
         self.shard.evict();
         self.ring.destroy(&job.subject)?;
+        reach(FaultPoint::AfterDestroy)?;
         let owner = job.subject.clone();
         self.write_blocking(move |work| purge(work, &owner))?;
         // Whoever built a shard between the two steps built it without the subject; this is for whoever
         // was still building.
         self.shard.evict();
-        self.env.reach(FaultPoint::BeforeVacuum).map_err(|_| Error::Unavailable)?;
+        reach(FaultPoint::BeforeVacuum)?;
         self.compact()?;
+        reach(FaultPoint::BeforeReceipt)?;
         let (owner, erased) = (job.subject, job.erased.clone());
         self.write_blocking(move |work| {
             let receipt = erasure_receipt(&work.cell.tenant, &job.actor, &erased)?;

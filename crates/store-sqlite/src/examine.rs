@@ -1,17 +1,21 @@
 //! Looking at every tenant's files: is the database whole, does every leaf have the hash that stands beside
-//! it, and does the ledger lead to the stored head? For `merkwelt doctor`.
+//! it, does the ledger lead to the stored head, has every owner a key, and does every record open? For
+//! `merkwelt doctor`.
 
 use merkwelt_domain::TenantId;
 use merkwelt_ledger::hash::Hash;
 use merkwelt_ledger::log::Head;
 use merkwelt_ledger::token::UtcMillis;
 use merkwelt_store::Error;
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
+use crate::cell::Cell;
+use crate::crypt::Place;
 use crate::error::Sql as _;
 use crate::instance::Sqlite;
 use crate::log::read_head;
 use crate::pool::lock;
+use crate::rows::{blob_at, memory_place, text_at, turn_place};
 
 /// What was found at one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +24,11 @@ pub struct Examined {
     pub tenant: TenantId,
     /// Entries of its ledger.
     pub entries: u64,
-    /// What is wrong, in words that name no content.
-    pub problem: Option<&'static str>,
+    /// What is wrong and what to do, in words that name no content.
+    pub problem: Option<String>,
 }
+
+const RESTORE: &str = "restore cell.db from a backup";
 
 impl Sqlite {
     /// Examines every tenant, the instance's own included. Blocks; reads everything once.
@@ -36,27 +42,95 @@ impl Sqlite {
         Ok(tenants.into_iter().map(|tenant| self.examine_one(tenant)).collect())
     }
 
+    /// Folders below `tenants` that belong to no tenant: of tenants whose creation was interrupted before it
+    /// was acknowledged, or of another instance.
+    #[must_use]
+    pub fn strays(&self) -> Vec<String> {
+        let tenants = lock(&self.inner.control).tenant_ids();
+        let mut folders = self.inner.layout.tenants().unwrap_or_default();
+        folders.retain(|folder| !tenants.iter().any(|tenant| tenant.as_str() == folder));
+        folders.sort();
+        folders
+    }
+
     fn examine_one(&self, tenant: TenantId) -> Examined {
-        let looked = self.inner.cell(&tenant).and_then(|cell| cell.snapshot(|_, db| look(db)));
-        let (entries, problem) = match looked {
-            Ok(found) => found,
-            Err(_) => (0, Some("its files cannot be read")),
+        let looked = self.inner.cell(&tenant).and_then(|cell| cell.snapshot(look));
+        let known = self.ailing().into_iter().find(|ailing| ailing.tenant == tenant);
+        let (entries, problem) = match (looked, known) {
+            (Ok((entries, Some(problem))), _) => (entries, Some(problem)),
+            (Ok((entries, None)), known) => (entries, known.map(|known| known.reason.to_string())),
+            (Err(_), Some(known)) => (0, Some(known.reason.to_string())),
+            (Err(_), None) => (0, Some(format!("its files cannot be read; {RESTORE}"))),
         };
         Examined { tenant, entries, problem }
     }
 }
 
-fn look(db: &Connection) -> Result<(u64, Option<&'static str>), Error> {
-    let verdict: String = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).sql()?;
-    if verdict != "ok" {
-        return Ok((0, Some("its database is damaged")));
+fn look(cell: &Cell, db: &Connection) -> Result<(u64, Option<String>), Error> {
+    let verdict = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+    if verdict.as_deref() != Ok("ok") {
+        return Ok((0, Some(format!("its database is damaged; {RESTORE}"))));
     }
     let stored = read_head(db)?;
+    let size = stored.size();
     let Some(rebuilt) = rebuild(db)? else {
-        return Ok((stored.size(), Some("an entry of its ledger was changed")));
+        return Ok((size, Some(format!("an entry of its ledger was changed; {RESTORE}"))));
     };
-    let whole = rebuilt.size() == stored.size() && rebuilt.root() == stored.root();
-    Ok((stored.size(), (!whole).then_some("its ledger does not lead to its head")))
+    if rebuilt.size() != size || rebuilt.root() != stored.root() {
+        return Ok((size, Some(format!("its ledger does not lead to its head; {RESTORE}"))));
+    }
+    let mut seen = Seen::default();
+    seen.table(
+        cell,
+        db,
+        "SELECT id, revision, owner, body, terms FROM memories ORDER BY owner",
+        memory_place,
+    )?;
+    let turns = "SELECT conversation, number, owner, body, terms FROM turns ORDER BY owner";
+    seen.table(cell, db, turns, turn_place)?;
+    Ok((size, seen.problem()))
+}
+
+/// Where a column of a row stands.
+type MakePlace = for<'a> fn(&'a TenantId, &'a str, u32, &'static str) -> Place<'a>;
+
+/// Records that cannot be opened.
+#[derive(Debug, Default)]
+struct Seen {
+    without_key: u64,
+    changed: u64,
+}
+
+impl Seen {
+    fn table(&mut self, cell: &Cell, db: &Connection, sql: &str, place: MakePlace) -> Result<(), Error> {
+        let mut statement = db.prepare(sql).sql()?;
+        let mut rows = statement.query([]).sql()?;
+        while let Some(row) = rows.next().sql()? {
+            match opens(cell, row, place) {
+                Ok(()) => {}
+                Err(Error::NotFound) => self.without_key += 1,
+                Err(_) => self.changed += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(&self) -> Option<String> {
+        let (lost, changed) = (self.without_key, self.changed);
+        if lost > 0 {
+            return Some(format!(
+                "{lost} records have no key: keys.db is older than cell.db; restore the newest keys.db"
+            ));
+        }
+        (changed > 0).then(|| format!("{changed} records were changed on the disk; {RESTORE}"))
+    }
+}
+
+fn opens(cell: &Cell, row: &Row<'_>, place: MakePlace) -> Result<(), Error> {
+    let (id, number) = (text_at(row, 0)?, row.get(1).sql()?);
+    let keys = cell.owner_keys(text_at(row, 2)?)?;
+    keys.sealer.open(place(&cell.tenant, id, number, "body"), blob_at(row, 3)?)?;
+    keys.sealer.open(place(&cell.tenant, id, number, "terms"), blob_at(row, 4)?).map(|_| ())
 }
 
 /// The head that the leaves lead to, or `None` if a leaf does not have its hash or its place.

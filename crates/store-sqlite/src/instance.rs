@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use merkwelt_authz::Role;
-use merkwelt_domain::{Env, TenantId, Timestamp};
+use merkwelt_domain::{Env, FaultPoint, TenantId, Timestamp};
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::evidence::founding_draft;
 use merkwelt_store::query::ModelId;
@@ -19,7 +19,7 @@ use merkwelt_store::{Error, Founding, KeyInfo, NewKey, Tenant};
 use crate::cell::Cell;
 use crate::control::{Control, TenantSecrets};
 use crate::crypt::MasterKey;
-use crate::error::{OpenError, on_open};
+use crate::error::{Ailing, OpenError, on_open};
 use crate::layout::Layout;
 use crate::pool::{Pool, Threads, lock};
 use crate::schema;
@@ -78,12 +78,14 @@ impl fmt::Debug for Sqlite {
 pub(crate) struct Inner {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) control: Mutex<Control>,
-    layout: Layout,
+    pub(crate) layout: Layout,
     options: Options,
     cells: Mutex<BTreeMap<TenantId, Arc<Cell>>>,
     /// Held while a cell is opened or a tenant is made, so that no cell is ever opened twice.
     opening: Mutex<()>,
     uses: AtomicU64,
+    /// Tenants that cannot be served, or not fully, as far as it was noticed.
+    ailing: Mutex<BTreeMap<TenantId, OpenError>>,
     /// Goes last: the lock is given back when everything is closed.
     _lock: File,
 }
@@ -103,8 +105,24 @@ impl Sqlite {
         env: Arc<dyn Env>,
         options: Options,
     ) -> Result<Self, OpenError> {
-        let layout = Layout::create(root)?;
-        let lock = layout.lock()?;
+        let begun = Self::begin(root, master, founding, env, options)?;
+        begun.settle()?;
+        Ok(begun)
+    }
+
+    /// The same, but nothing counts before [`Sqlite::settle`]: after a crash until then the path is no data
+    /// directory, and the next call begins anew. So keys can be shown in between. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn begin(
+        root: &Path,
+        master: &MasterKey,
+        founding: Founding,
+        env: Arc<dyn Env>,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let (layout, lock) = Layout::create(root)?;
         let control = Control::create(&layout.control(), master)?;
         if let Some(model) = &options.model {
             control.set_model(model)?;
@@ -114,7 +132,16 @@ impl Sqlite {
         Ok(Self { pool: Pool::new(inner.options.threads), inner: Arc::new(inner) })
     }
 
-    /// Opens a data directory and resumes what was interrupted. Blocks.
+    /// Ends what [`Sqlite::begin`] began. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`]; then nothing may be acknowledged.
+    pub fn settle(&self) -> Result<(), OpenError> {
+        self.inner.layout.settle()
+    }
+
+    /// Opens a data directory and resumes what was interrupted. A tenant whose files are damaged does not
+    /// stop the others; [`Sqlite::ailing`] names it. Blocks.
     ///
     /// # Errors
     /// [`OpenError`], each with a text that says what to do.
@@ -127,14 +154,30 @@ impl Sqlite {
         let layout = Layout::open(root)?;
         let lock = layout.lock()?;
         let control = Control::open(&layout.control(), master)?;
-        for tenant in control.tenant_ids() {
-            schema::probe(&schema::CELL, &layout.cell(&tenant))?;
-            schema::probe(&schema::KEYS, &layout.keys(&tenant))?;
-        }
         let inner = Inner::over(layout, lock, control, env, options);
+        inner.probe_tenants()?;
         inner.check_model()?;
-        inner.resume().map_err(|error| on_open(error, schema::CELL.name))?;
+        inner.resume().map_err(|error| on_open(error, schema::CONTROL.name))?;
         Ok(Self { pool: Pool::new(inner.options.threads), inner: Arc::new(inner) })
+    }
+
+    /// The tenants that cannot be served, or not fully, as far as it was noticed since the start.
+    #[must_use]
+    pub fn ailing(&self) -> Vec<Ailing> {
+        let ailing = lock(&self.inner.ailing);
+        let one = |(tenant, reason): (&TenantId, &OpenError)| Ailing {
+            tenant: tenant.clone(),
+            reason: reason.clone(),
+        };
+        ailing.iter().map(one).collect()
+    }
+
+    /// Whether the data directory can be written and read now. Leaves nothing behind. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`] with what stands in the way.
+    pub fn try_out(&self) -> Result<(), OpenError> {
+        self.inner.layout.try_out()
     }
 
     /// What is in use now.
@@ -159,8 +202,42 @@ impl Inner {
             cells: Mutex::new(BTreeMap::new()),
             opening: Mutex::new(()),
             uses: AtomicU64::new(0),
+            ailing: Mutex::new(BTreeMap::new()),
             _lock: lock,
         }
+    }
+
+    /// Notes what is wrong with a tenant. A first finding stays: what follows is often its consequence.
+    pub(crate) fn note_ailing(&self, tenant: &TenantId, reason: OpenError) {
+        let mut ailing = lock(&self.ailing);
+        match ailing.get(tenant) {
+            Some(known) if !known.may_pass() => {}
+            Some(_) | None => drop(ailing.insert(tenant.clone(), reason)),
+        }
+    }
+
+    /// Passes a result on, noting that a tenant's data could not be read.
+    pub(crate) fn noting<T>(&self, tenant: &TenantId, result: Result<T, Error>) -> Result<T, Error> {
+        if matches!(result, Err(Error::Damaged)) {
+            self.note_ailing(tenant, OpenError::Damaged(schema::CELL.name));
+        }
+        result
+    }
+
+    /// Looks at the heads of all files. A damaged tenant is noted and does not stop the others.
+    fn probe_tenants(&self) -> Result<(), OpenError> {
+        for tenant in lock(&self.control).tenant_ids() {
+            let (cell, keys) = (self.layout.cell(&tenant), self.layout.keys(&tenant));
+            let probed =
+                schema::probe(&schema::CELL, &cell).and_then(|()| schema::probe(&schema::KEYS, &keys));
+            match probed {
+                Ok(()) => {}
+                // What is wrong with the machine is wrong for all.
+                Err(reason) if reason.may_pass() => return Err(reason),
+                Err(reason) => self.note_ailing(&tenant, reason),
+            }
+        }
+        Ok(())
     }
 
     fn found(&self, founding: Founding) -> Result<(), OpenError> {
@@ -220,10 +297,14 @@ impl Inner {
         }
         let secrets = TenantSecrets::random(self.env.as_ref());
         let model = self.options.model.clone();
-        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, model, at)
-            .map_err(|_| Error::Unavailable)?;
+        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, model, at);
+        let cell = cell.map_err(|error| {
+            let _ = self.layout.remove_tenant(&tenant.id);
+            error.to_store()
+        })?;
         let key = self.found_key(&cell, first, at)?;
         witness()?;
+        self.env.reach(FaultPoint::AfterEntry).map_err(|_| Error::Unavailable)?;
         lock(&self.control).add_tenant(self.env.as_ref(), tenant, &secrets, false, &[key])?;
         self.keep(cell);
         Ok(())
@@ -263,12 +344,10 @@ impl Inner {
         // The first start with a model: whatever was written without one configured must be of it.
         let tenants = lock(&self.control).tenant_ids();
         for tenant in tenants {
-            let kept = self
-                .cell(&tenant)
-                .and_then(|cell| cell.snapshot(|_, db| State::read(db)))
-                .map_err(|error| on_open(error, schema::CELL.name))?
-                .model;
-            if let Some(kept) = kept.filter(|kept| kept != configured) {
+            let state = self.cell(&tenant).and_then(|cell| cell.snapshot(|_, db| State::read(db)));
+            // Of a damaged tenant nothing is searched either.
+            let Ok(state) = self.noting(&tenant, state) else { continue };
+            if let Some(kept) = state.model.filter(|kept| kept != configured) {
                 return Err(other(&kept));
             }
         }
@@ -278,15 +357,22 @@ impl Inner {
     fn resume(&self) -> Result<(), Error> {
         let marked = lock(&self.control).erasing()?;
         for tenant in marked {
-            let cell = self.cell(&tenant)?;
-            for subject in cell.pending_erasures()? {
-                let id = subject.parse().map_err(|_| Error::Damaged)?;
-                lock(&self.control).unbind(&tenant, &id, self.env.now())?;
-                cell.finish_erasure(&subject, self.env.now())?;
+            // The mark stays, so that the next start tries again; the tombstone keeps the subject hidden.
+            if self.resume_tenant(&tenant).is_err() {
+                self.note_ailing(&tenant, OpenError::Unfinished);
             }
-            lock(&self.control).mark_erasing(&tenant, false)?;
         }
         Ok(())
+    }
+
+    fn resume_tenant(&self, tenant: &TenantId) -> Result<(), Error> {
+        let cell = self.cell(tenant)?;
+        for subject in cell.pending_erasures()? {
+            let id = subject.parse().map_err(|_| Error::Damaged)?;
+            lock(&self.control).unbind(tenant, &id, self.env.now())?;
+            cell.finish_erasure(&subject, self.env.now())?;
+        }
+        lock(&self.control).mark_erasing(tenant, false)
     }
 
     /// A cell that is open already; does not block on files.
@@ -307,13 +393,17 @@ impl Inner {
         }
         let secrets = lock(&self.control).secrets(tenant)?.ok_or(Error::NotFound)?;
         let model = self.options.model.clone();
-        let cell = Cell::open(&self.layout, tenant, &secrets, &self.env, model).map_err(|error| {
-            if matches!(error, OpenError::Io(_) | OpenError::Locked) {
-                Error::Unavailable
-            } else {
-                Error::Damaged
-            }
+        let opened = Cell::open(&self.layout, tenant, &secrets, &self.env, model);
+        let cell = opened.map_err(|reason| {
+            let error = reason.to_store();
+            self.note_ailing(tenant, reason);
+            error
         })?;
+        let mut ailing = lock(&self.ailing);
+        if ailing.get(tenant).is_some_and(|reason| reason.may_pass() && *reason != OpenError::Unfinished) {
+            ailing.remove(tenant);
+        }
+        drop(ailing);
         Ok(self.keep(cell))
     }
 

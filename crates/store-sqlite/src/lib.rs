@@ -4,6 +4,7 @@
 //! ```text
 //! data/control.db              tenants, wrapped tenant keys and ledger seeds, API keys
 //! data/lock                    held by the one process that has it open
+//! data/founding                there until the first start has shown the keys; what lies beside it counts for nothing
 //! data/tenants/<id>/cell.db    content, directory, evidence of one tenant
 //! data/tenants/<id>/keys.db    one wrapped key per owner
 //! ```
@@ -33,13 +34,15 @@ mod schema;
 mod shard;
 mod snapshot;
 mod terms;
+mod wal;
 mod witness;
 mod writer;
 mod writes;
 
 pub use crypt::MasterKey;
-pub use error::OpenError;
+pub use error::{Ailing, OpenError};
 pub use examine::Examined;
 pub use fill::{EmbedTexts, Filled};
 pub use instance::{Options, Sqlite, Usage};
+pub use layout::{exists, is_half_made};
 pub use pool::Threads;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use merkwelt_authz::{
     Class, Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
 };
-use merkwelt_domain::{ConversationId, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp};
+use merkwelt_domain::{
+    ConversationId, FaultPoint, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp,
+};
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
 use merkwelt_store::evidence::{denial_draft, erasure_requested_draft, read_drafts};
@@ -51,7 +53,8 @@ impl Sqlite {
         self.pool
             .run(move || {
                 let cell = inner.cell(&tenant)?;
-                work(&inner, &cell, viewer)
+                let done = work(&inner, &cell, viewer);
+                inner.noting(&tenant, done)
             })
             .await
     }
@@ -71,11 +74,12 @@ impl Sqlite {
         cell: Arc<Cell>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let tenant = cell.tenant.clone();
         let (answered, start) = cell.submit(work);
         if start {
             self.pool.spawn(move || cell.drain());
         }
-        answered.await.unwrap_or(Err(Error::Unavailable))
+        self.inner.noting(&tenant, answered.await.unwrap_or(Err(Error::Unavailable)))
     }
 
     async fn owner_keys(&self, cell: &Arc<Cell>, owner: &str) -> Result<Arc<OwnerKeys>, Error> {
@@ -230,11 +234,19 @@ impl GrantSource for Sqlite {
         Box::pin(async move {
             let (inner, tenant, principal) = (Arc::clone(&self.inner), tenant.clone(), principal.clone());
             let grants = self.pool.run(move || match inner.cell(&tenant) {
-                Ok(cell) => cell.grants(&principal),
+                Ok(cell) => inner.noting(&tenant, cell.grants(&principal)),
                 Err(Error::NotFound) => Ok(None),
                 Err(error) => Err(error),
             });
-            grants.await.map_err(|_| GrantError)
+            grants.await.map_err(|error| {
+                if error == Error::Damaged {
+                    GrantError::Damaged
+                } else if error == Error::Full {
+                    GrantError::Full
+                } else {
+                    GrantError::Unavailable
+                }
+            })
         })
     }
 }
@@ -321,6 +333,7 @@ impl Registry for Sqlite {
             let info = inner.bind(cell, key, at)?;
             let (id, bound) = (info.credential.key.clone(), info.credential.subject.is_some());
             cell.key_entry(viewer, witness, ("created", id, bound), at)?;
+            inner.env.reach(FaultPoint::AfterEntry).map_err(|_| Error::Unavailable)?;
             lock(&inner.control).add_key(info)
         }))
     }
@@ -342,6 +355,7 @@ impl Registry for Sqlite {
             }
             // A capability that was minted for this key is worth nothing from now on.
             cell.key_entry(viewer, witness, ("revoked", key.clone(), true), at)?;
+            inner.env.reach(FaultPoint::AfterEntry).map_err(|_| Error::Unavailable)?;
             lock(&inner.control).revoke_key(&key, at)
         }))
     }

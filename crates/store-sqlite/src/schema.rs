@@ -10,6 +10,7 @@ use ring::digest::{SHA256, digest};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::error::{OpenError, Sql as _};
+use crate::wal;
 
 /// One numbered change of a schema.
 struct Migration {
@@ -72,6 +73,8 @@ pub(crate) fn open(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
     let mut connection = connect(kind, path)?;
     settle(kind, &connection)?;
     migrate(kind, &mut connection)?;
+    // So that a log never spans two crashes, which `wal` could not tell apart. Without room it goes on.
+    let _ = checkpoint(&connection);
     Ok(connection)
 }
 
@@ -108,11 +111,12 @@ fn settle(kind: &Kind, connection: &Connection) -> Result<(), OpenError> {
         .opening(kind.name)
 }
 
-/// Refuses a file that is missing, cut off, of another program or of a newer version.
+/// Refuses a file that is missing, cut off, of another program or of a newer version, and one whose log was
+/// changed. Nothing may have it open.
 pub(crate) fn probe(kind: &Kind, path: &Path) -> Result<(), OpenError> {
     let mut file = File::open(path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
-        if missing { OpenError::Damaged(kind.name) } else { OpenError::Io(error.kind()) }
+        if missing { OpenError::Damaged(kind.name) } else { error.into() }
     })?;
     let length = file.metadata()?.len();
     let mut header = [0u8; 100];
@@ -129,7 +133,9 @@ pub(crate) fn probe(kind: &Kind, path: &Path) -> Result<(), OpenError> {
     if length < u64::from(word(28)) * u64::from(PAGE_BYTES) {
         return Err(OpenError::Damaged(kind.name));
     }
-    Ok(())
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if wal::is_damaged(Path::new(&log))? { Err(OpenError::DamagedLog(kind.name)) } else { Ok(()) }
 }
 
 fn newest(kind: &Kind) -> u32 {

@@ -176,10 +176,10 @@ impl Cell {
         };
         // Before the commit, so that no reader can see the new epoch without finding what changed.
         self.shard.announce(before, after, touched);
-        if connection.execute_batch("COMMIT").is_err() {
+        if let Err(error) = connection.execute_batch("COMMIT").sql() {
             self.shard.withdraw(after);
             let _ = connection.execute_batch("ROLLBACK");
-            return Err(Error::Unavailable);
+            return Err(error);
         }
         self.writer.commits.fetch_add(1, Ordering::Relaxed);
         self.env.reach(FaultPoint::AfterCommit).map_err(|_| Error::Unavailable)
@@ -211,8 +211,11 @@ impl Cell {
 fn run_job(work: &mut Work<'_>, job: &mut dyn Job) -> Result<(), Error> {
     let kept = (work.state.clone(), work.head.clone(), work.touched.len());
     work.db.execute_batch("SAVEPOINT batch").sql()?;
-    if job.run(work).is_ok() {
-        return work.db.execute_batch("RELEASE batch").sql();
+    match job.run(work) {
+        Ok(()) => return work.db.execute_batch("RELEASE batch").sql(),
+        // There may be no transaction left to go back in; nobody of the group has room either.
+        Err(Error::Full) => return Err(Error::Full),
+        Err(_) => {}
     }
     // INVARIANT: all or nothing (I-11); what is held outside of SQLite goes back too.
     work.db.execute_batch("ROLLBACK TO batch; RELEASE batch").sql()?;

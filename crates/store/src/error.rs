@@ -39,7 +39,10 @@ pub enum Error {
     /// The data cannot be read: damaged, or encrypted under another key.
     #[error("stored data cannot be read")]
     Damaged,
-    /// The store cannot work now: disk full, file unavailable, overloaded.
+    /// There is no room to write. Nothing was written, and nothing is served whose evidence cannot be.
+    #[error("no room to write")]
+    Full,
+    /// The store cannot work now: file unavailable, overloaded.
     #[error("store unavailable")]
     Unavailable,
 }

@@ -4,7 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use merkwelt_store_sqlite::Sqlite;
 
 use super::Out;
 use crate::config::{Config, ModelPlaces, Places};
@@ -34,8 +35,34 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     check_mode(&config.instance_key, 0o077, "chmod 600", out, &mut findings)?;
     let env = wiring::system_env();
     let model = check_model(&args.model, out)?;
-    let store = wiring::open(&config, &env, model.as_ref().map(|model| &model.id))?;
-    out.line("ok    the instance key opens the data, and no other process holds it")?;
+    match wiring::open(&config, &env, model.as_ref().map(|model| &model.id)) {
+        Ok(store) => {
+            out.line("ok    the instance key opens the data, and no other process holds it")?;
+            check_disk(&store, out, &mut findings)?;
+            check_tenants(&store, out, &mut findings)?;
+        }
+        Err(error) => {
+            findings += 1;
+            out.line(format_args!("BAD   {error:#}"))?;
+        }
+    }
+    if findings == 0 {
+        return out.line("everything is in order");
+    }
+    bail!("{findings} finding(s): do what stands beside them, then check again")
+}
+
+fn check_disk(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
+    match store.try_out() {
+        Ok(()) => out.line("ok    the data directory can be written and read"),
+        Err(reason) => {
+            *findings += 1;
+            out.line(format_args!("BAD   {reason}"))
+        }
+    }
+}
+
+fn check_tenants(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
     for examined in store.examine()? {
         match examined.problem {
             None => out.line(format_args!(
@@ -43,17 +70,17 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
                 examined.tenant, examined.entries
             ))?,
             Some(problem) => {
-                findings += 1;
+                *findings += 1;
                 out.line(format_args!("BAD   tenant {}: {problem}", examined.tenant))?;
             }
         }
     }
-    if findings == 0 {
-        return out.line("everything is in order");
+    for stray in store.strays() {
+        out.line(format_args!(
+            "note  tenants/{stray} belongs to no tenant: its creation was interrupted; it can be removed"
+        ))?;
     }
-    bail!(
-        "{findings} finding(s): do what stands beside them, restore what is damaged from a backup, then check again"
-    )
+    Ok(())
 }
 
 /// No model is no finding: the service then ranks by words.
@@ -77,8 +104,13 @@ fn check_mode(
     out: &mut Out,
     findings: &mut u32,
 ) -> anyhow::Result<()> {
-    let found = std::fs::metadata(path);
-    let mode = found.with_context(|| format!("cannot read {}", path.display()))?.permissions().mode();
+    let mode = match std::fs::metadata(path) {
+        Ok(found) => found.permissions().mode(),
+        Err(error) => {
+            *findings += 1;
+            return out.line(format_args!("BAD   cannot read {}: {error}; bring it back", path.display()));
+        }
+    };
     if mode & forbidden == 0 {
         return out.line(format_args!("ok    {} is private", path.display()));
     }

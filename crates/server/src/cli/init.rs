@@ -16,19 +16,22 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let config = Config::load(&args.places, None)?;
     let env = wiring::system_env();
-    let (_store, founded) = wiring::found(&config, &Arc::clone(&env), None)?;
-    print_founded(&config, &founded, out)
+    wiring::found_showing(&config, &Arc::clone(&env), None, |founded| print_founded(&config, &founded, out))
+        .map(drop)
 }
 
 /// Tells what a first start created. This is the only time the keys are shown.
 pub(super) fn print_founded(config: &Config, founded: &Founded, out: &mut Out) -> anyhow::Result<()> {
-    out.line(format_args!("Created {} with the tenant `default`.", config.data_dir.display()))?;
-    out.line("")?;
-    out.line("These keys are shown once and stored nowhere. Keep them now:")?;
-    out.line(format_args!("  admin key   {}   runs the instance", founded.admin.reveal()))?;
-    out.line(format_args!("  tenant key  {}   runs the tenant `default`", founded.tenant_admin.reveal()))?;
-    out.line(format_args!("  app key     {}   for your application", founded.app.reveal()))?;
-    out.line("")?;
-    out.line(format_args!("The instance key is {}.", config.instance_key.display()))?;
-    out.line("Without it the data cannot be read. Keep a copy away from the backups of the data.")
+    out.must_show(format_args!("Created {} with the tenant `default`.", config.data_dir.display()))?;
+    out.must_show("")?;
+    out.must_show("These keys are shown once and stored nowhere. Keep them now:")?;
+    out.must_show(format_args!("  admin key   {}   runs the instance", founded.admin.reveal()))?;
+    out.must_show(format_args!(
+        "  tenant key  {}   runs the tenant `default`",
+        founded.tenant_admin.reveal()
+    ))?;
+    out.must_show(format_args!("  app key     {}   for your application", founded.app.reveal()))?;
+    out.must_show("")?;
+    out.must_show(format_args!("The instance key is {}.", config.instance_key.display()))?;
+    out.must_show("Without it the data cannot be read. Keep a copy away from the backups of the data.")
 }

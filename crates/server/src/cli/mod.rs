@@ -9,11 +9,13 @@ mod import;
 mod init;
 mod key;
 mod models;
+mod ready;
 mod serve;
 mod verify;
 
 use std::io::Write;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 pub use client::Client;
@@ -83,13 +85,27 @@ impl Out {
         Self(Box::new(std::io::stdout()))
     }
 
-    /// Writes a line.
+    /// Writes a line. Whoever closed the output, like `head`, does not want it; the work goes on to its end.
     ///
     /// # Errors
-    /// The output is closed.
+    /// The output cannot be written.
     pub fn line(&mut self, text: impl std::fmt::Display) -> anyhow::Result<()> {
+        match self.write(text) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
+        }
+    }
+
+    /// Writes a line that somebody must see.
+    ///
+    /// # Errors
+    /// The output is closed or cannot be written.
+    pub fn must_show(&mut self, text: impl std::fmt::Display) -> anyhow::Result<()> {
+        self.write(text).context("the keys could not be shown, so nothing was created; start again")
+    }
+
+    fn write(&mut self, text: impl std::fmt::Display) -> std::io::Result<()> {
         writeln!(self.0, "{text}")?;
-        self.0.flush()?;
-        Ok(())
+        self.0.flush()
     }
 }

@@ -1,12 +1,17 @@
 //! `merkwelt serve`: run the service until it is told to stop.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use merkwelt_domain::Env;
+use merkwelt_store_sqlite::Sqlite;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{Signal, SignalKind};
 
-use super::Out;
 use super::init::print_founded;
+use super::{Out, ready};
 use crate::config::{Config, ModelPlaces, Places};
 use crate::http::{Face, Limits, router};
 use crate::model::{self, Loaded, Without};
@@ -30,33 +35,120 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     start_logs(args.json_logs);
     let config = Config::load(&args.places, args.listen.as_deref())?;
+    let config = fit_to_limits(config);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let _size_limit = survive_size_limit();
+    let stopped = stopped();
+    // Before anything is created or shown: without an address there is no service.
+    let socket = bind(config.listen)?;
     let env = wiring::system_env();
     let model = model(&args.model);
-    let id = model.as_ref().map(|model| &model.id);
-    let store = if wiring::exists(&config) {
-        wiring::open(&config, &env, id)?
-    } else {
-        let (store, founded) = wiring::found(&config, &env, id)?;
-        print_founded(&config, &founded, out)?;
-        store
-    };
+    let store = Arc::new(store(&config, &env, model.as_ref(), out)?);
+    for ailing in store.ailing() {
+        tracing::error!(tenant = %ailing.tenant, "not served, the others are: {}", ailing.reason);
+    }
     if let Some(model) = &model {
         model.fill(&store, &*env, &mut |line| out.line(line))?;
     }
-    let app = Arc::new(wiring::app(&config, store, Arc::clone(&env), model.as_ref())?);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let app = Arc::new(wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model.as_ref())?);
+    drop(entered);
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(config.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}; is another process using it?", config.listen))?;
+        let listener = socket.listen(BACKLOG).with_context(|| cannot_listen(config.listen))?;
         let address = listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            tracing::warn!("{address} can be reached from other machines, without TLS: put a reverse proxy with TLS in front");
+        }
         out.line(format_args!("merkwelt listens on http://{address} (retrieval: {})", app.retrieval()))?;
-        let face = Face::new(app, env, limits(&config));
-        axum::serve(listener, router(face)).with_graceful_shutdown(stopped()).await?;
-        Ok::<_, anyhow::Error>(())
+        let face = Face::new(app, Arc::clone(&env), limits(&config)).with_ready(ready::of(store, env));
+        serve_until_stopped(listener, face, stopped, Duration::from_secs(config.request_seconds)).await
     })?;
     runtime.shutdown_timeout(Duration::from_secs(10));
     out.line("merkwelt stopped; everything acknowledged is on disk")
+}
+
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 1024;
+
+/// Takes the address without listening on it yet, so that nobody waits while a large stock is opened.
+fn bind(address: SocketAddr) -> anyhow::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address).with_context(|| cannot_listen(address))?;
+    Ok(socket)
+}
+
+fn cannot_listen(address: SocketAddr) -> String {
+    format!("cannot listen on {address}; is another process using it? Another address is named with --listen")
+}
+
+/// The data, opened, or created with its keys shown.
+fn store(
+    config: &Config,
+    env: &Arc<dyn Env>,
+    model: Option<&Loaded>,
+    out: &mut Out,
+) -> anyhow::Result<Sqlite> {
+    let id = model.map(|model| &model.id);
+    if wiring::exists(config) {
+        return wiring::open(config, env, id);
+    }
+    wiring::found_showing(config, env, id, |founded| print_founded(config, &founded, out))
+}
+
+/// Serves until the process is asked to stop; then requests under way are finished, but nobody waits longer
+/// for them than a request may take.
+async fn serve_until_stopped(
+    listener: TcpListener,
+    face: Face,
+    stopped: impl Future<Output = ()> + Send + 'static,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let (asked, told) = tokio::sync::oneshot::channel();
+    let stopping = async move {
+        stopped.await;
+        let _ = asked.send(());
+    };
+    let served = axum::serve(listener, router(face)).with_graceful_shutdown(stopping);
+    let out_of_patience = async move {
+        let _ = told.await;
+        tokio::time::sleep(patience).await;
+    };
+    tokio::select! {
+        served = async { served.await } => served?,
+        () = out_of_patience => tracing::warn!("connections were still open and are cut off"),
+    }
+    Ok(())
+}
+
+/// Takes as many open files as the system gives, and holds no more tenants open than they suffice for.
+fn fit_to_limits(config: Config) -> Config {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let Some(files) = getrlimit(Resource::Nofile).current else { return config };
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    let reserved = FILES_OF_PROCESS.saturating_add(config.concurrent_requests);
+    let tenants = (files.saturating_sub(reserved) / FILES_PER_TENANT).max(1);
+    if tenants < config.open_tenants {
+        tracing::warn!(
+            "{files} open files are allowed, enough for {tenants} open tenants instead of {}; raise the limit \
+             (`ulimit -n`, LimitNOFILE) if that is slow",
+            config.open_tenants
+        );
+    }
+    Config { open_tenants: tenants.min(config.open_tenants), ..config }
+}
+
+/// Two databases with their logs and indexes, and two more readers.
+const FILES_PER_TENANT: usize = 10;
+/// Standard streams, the runtime, `control.db`, the lock.
+const FILES_OF_PROCESS: usize = 64;
+
+/// A file at the size limit of the process is then a refused write, and no death.
+fn survive_size_limit() -> Option<Signal> {
+    const SIGXFSZ: i32 = 25;
+    tokio::signal::unix::signal(SignalKind::from_raw(SIGXFSZ)).ok()
 }
 
 /// The model, or a line in the log that says why there is none.
@@ -92,15 +184,20 @@ fn start_logs(json: bool) {
     let _ = if json { builder.json().try_init() } else { builder.try_init() };
 }
 
-/// Resolves when the process is asked to stop. Requests under way are finished first.
-async fn stopped() {
-    let interrupt = tokio::signal::ctrl_c();
-    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! { _ = interrupt => {}, _ = terminate.recv() => {} }
-        }
-        Err(_) => {
-            let _ = interrupt.await;
-        }
+/// Resolves when the process is asked to stop. From this call on the question is heard, and not only once the
+/// answer is waited for: an operator may ask as soon as the address is told.
+fn stopped() -> impl Future<Output = ()> + Send + 'static {
+    let hear = |kind| tokio::signal::unix::signal(kind).ok();
+    let (interrupt, terminate) = (hear(SignalKind::interrupt()), hear(SignalKind::terminate()));
+    async move {
+        tokio::select! { () = heard(interrupt) => {}, () = heard(terminate) => {} }
+    }
+}
+
+/// What cannot be heard never comes.
+async fn heard(signal: Option<Signal>) {
+    match signal {
+        Some(mut signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }

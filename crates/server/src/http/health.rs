@@ -1,5 +1,7 @@
 //! What needs no key: whether the service lives and can work, its metrics, and the document of its API.
-//! None of it tells anything about a tenant.
+//! None of it tells more of a tenant than that its data are damaged.
+
+use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -24,8 +26,12 @@ pub(super) struct HealthView {
 /// The service can work.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ReadyView {
-    /// Always `ready`.
+    /// `ready`, or `degraded` if some tenants cannot be served; the others are.
     pub status: &'static str,
+    /// Tenants whose stored data are damaged, by their pseudonyms. `merkwelt doctor` says what to do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub damaged_tenants: Vec<String>,
     /// `lexical` until an embedding model is installed, then `hybrid`.
     pub retrieval: &'static str,
     /// Version of the service.
@@ -42,15 +48,22 @@ pub(super) async fn healthz() -> Answer<HealthView> {
 }
 
 /// Whether the service can work
+///
+/// It writes and reads a trial file.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
     responses((status = 200, description = "It can work.", body = ReadyView))
 )]
 pub(super) async fn readyz(State(face): State<Face>) -> Result<Answer<ReadyView>, Problem> {
-    if !(face.ready)() {
-        return Err(Problem::of(Code::UNAVAILABLE));
-    }
-    Ok(Answer(ReadyView { status: "ready", retrieval: face.app.retrieval(), version: VERSION }))
+    let ready = Arc::clone(&face.ready);
+    let damaged = match tokio::task::spawn_blocking(move || ready()).await {
+        Ok(answer) => answer.map_err(Problem::of)?,
+        // A defect is answered like every other one.
+        Err(_) => return Err(Problem::of(Code::INTERNAL)),
+    };
+    let status = if damaged.is_empty() { "ready" } else { "degraded" };
+    let damaged_tenants = damaged.iter().map(ToString::to_string).collect();
+    Ok(Answer(ReadyView { status, damaged_tenants, retrieval: face.app.retrieval(), version: VERSION }))
 }
 
 /// Metrics

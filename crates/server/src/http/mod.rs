@@ -28,7 +28,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::middleware::from_fn_with_state;
 use merkwelt_app::App;
-use merkwelt_domain::Env;
+use merkwelt_domain::{Env, TenantId};
 use tokio::sync::Semaphore;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -37,8 +37,9 @@ pub use limits::Limits;
 pub(crate) use memories::check as check_memory;
 use problem::{Code, Problem};
 
-/// Whether the service can work now. It is asked at every `/readyz` and must be cheap.
-pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+/// Whether the service can work now, and which tenants it cannot serve, or the problem that stands in the
+/// way. It is asked at every `/readyz`, on a thread that may block.
+pub type Ready = Arc<dyn Fn() -> Result<Vec<TenantId>, Code> + Send + Sync>;
 
 /// Everything the face works with. Clones share the application, the counts and the permits.
 #[derive(Clone)]
@@ -61,7 +62,7 @@ impl Face {
             app,
             env,
             limits,
-            ready: Arc::new(|| true),
+            ready: Arc::new(|| Ok(Vec::new())),
             permits: Arc::new(Semaphore::new(limits.concurrent_requests)),
             metrics: Arc::default(),
             document: openapi_json().into(),

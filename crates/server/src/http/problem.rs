@@ -74,6 +74,10 @@ codes! {
     BUSY = "busy", 503, "Busy", "The state changed repeatedly during the request. Try again after Retry-After seconds.";
     UNAVAILABLE = "unavailable", 503, "Unavailable",
         "Storage cannot work now. Nothing was served and nothing was half written.";
+    STORAGE_FULL = "storage_full", 507, "No room to write",
+        "The disk is full or a quota is reached. Nothing was written, and nothing is served whose evidence cannot be written. It works again as soon as there is room.";
+    STORAGE_DAMAGED = "storage_damaged", 503, "Stored data cannot be read",
+        "The stored data of this tenant are damaged or incomplete. Nothing was served. The operator of the service finds the cause with `merkwelt doctor`.";
     OVERLOADED = "overloaded", 503, "Overloaded",
         "Too many requests are at work. Try again after Retry-After seconds.";
     INTERNAL = "internal", 500, "Internal error",
@@ -222,6 +226,8 @@ impl From<Error> for Problem {
             }
             Error::NotRetained => Self::of(Code::CONTENT_NOT_RETAINED),
             Error::Busy => Self::of(Code::BUSY),
+            Error::Damaged => Self::of(Code::STORAGE_DAMAGED),
+            Error::Full => Self::of(Code::STORAGE_FULL),
             Error::Unavailable => Self::of(Code::UNAVAILABLE),
         }
     }

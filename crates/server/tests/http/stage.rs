@@ -51,7 +51,7 @@ impl Stage {
 
     /// The same with other limits.
     pub(crate) fn with(limits: Limits) -> Self {
-        Self::with_ready(limits, Arc::new(|| true))
+        Self::with_ready(limits, Arc::new(|| Ok(Vec::new())))
     }
 
     /// The same with another answer to the question whether it can work.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use merkwelt_store::change::Outcome;
-use merkwelt_store_sqlite::{MasterKey, OpenError, Options, Sqlite};
+use merkwelt_store_sqlite::{MasterKey, OpenError, Options, Sqlite, exists, is_half_made};
 
 use super::world::{Folder, Note, TestEnv, World, founding, master, model, note, options};
 
@@ -90,6 +90,20 @@ fn each_file(world: &World) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
+/// What is said of a damaged `control.db` when it is opened, or of a damaged tenant that stops nobody else.
+fn said(world: &World, name: &str) -> Option<OpenError> {
+    match open(world, &master()) {
+        Err(error) => {
+            assert_eq!(name, "control.db", "{error}: one tenant stopped the instance");
+            Some(error)
+        }
+        Ok(store) => store.ailing().pop().map(|ailing| {
+            assert_eq!(ailing.tenant, world.keys.tenant);
+            ailing.reason
+        }),
+    }
+}
+
 #[test]
 fn cut_off_files_are_refused_by_name() {
     let mut world = World::new();
@@ -99,14 +113,14 @@ fn cut_off_files_are_refused_by_name() {
         let whole = fs::read(&path).unwrap();
         for length in [0, 50, whole.len() / 2, whole.len() - 1] {
             fs::write(&path, &whole[..length]).unwrap();
-            assert_eq!(open(&world, &master()).err(), Some(OpenError::Damaged(name)), "{name} {length}");
+            assert_eq!(said(&world, name), Some(OpenError::Damaged(name)), "{name} {length}");
         }
         fs::remove_file(&path).unwrap();
         let missing = if name == "control.db" { OpenError::Missing } else { OpenError::Damaged(name) };
-        assert_eq!(open(&world, &master()).err(), Some(missing), "{name}");
+        assert_eq!(said(&world, name), Some(missing), "{name}");
         fs::write(&path, &whole).unwrap();
     }
-    assert!(open(&world, &master()).is_ok());
+    assert!(open(&world, &master()).is_ok_and(|store| store.ailing().is_empty()));
 }
 
 #[test]
@@ -117,15 +131,56 @@ fn files_of_other_programs_and_newer_versions_are_refused_by_name() {
         let own = fs::read(&path).unwrap();
         let change = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
         change("PRAGMA application_id = 4711");
-        assert_eq!(open(&world, &master()).err(), Some(OpenError::Foreign(name)));
+        assert_eq!(said(&world, name), Some(OpenError::Foreign(name)));
         fs::write(&path, &own).unwrap();
         change("PRAGMA user_version = 99");
-        assert_eq!(open(&world, &master()).err(), Some(OpenError::Newer(name)));
+        assert_eq!(said(&world, name), Some(OpenError::Newer(name)));
         fs::write(&path, "This is a letter and no database. ".repeat(20)).unwrap();
-        assert_eq!(open(&world, &master()).err(), Some(OpenError::Foreign(name)));
+        assert_eq!(said(&world, name), Some(OpenError::Foreign(name)));
         fs::write(&path, &own).unwrap();
     }
-    assert!(open(&world, &master()).is_ok());
+    assert!(open(&world, &master()).is_ok_and(|store| store.ailing().is_empty()));
+}
+
+#[test]
+fn i_005_files_of_another_tenant_or_instance_are_refused_by_name() {
+    let (mut world, mut other) = (World::new(), World::other());
+    for world in [&mut world, &mut other] {
+        world.remember("anna", note("something")).unwrap();
+        world.close();
+    }
+    for (name, path) in each_file(&world).into_iter().skip(1) {
+        let own = fs::read(&path).unwrap();
+        fs::copy(other.cell().join(name), &path).unwrap();
+        let store = open(&world, &master()).unwrap();
+        let found = store.examine().unwrap().into_iter().find(|found| found.tenant == world.keys.tenant);
+        let said = found.unwrap().problem.unwrap();
+        assert_eq!(said, OpenError::Misplaced(name).to_string());
+        drop(store);
+        fs::write(&path, own).unwrap();
+    }
+    assert!(open(&world, &master()).unwrap().examine().unwrap().iter().all(|found| found.problem.is_none()));
+}
+
+#[test]
+fn a_first_start_that_was_interrupted_is_begun_anew_and_a_finished_one_never() {
+    let (folder, env) = (Folder::new(), TestEnv::new());
+    let (first, _) = founding(env.as_ref());
+    drop(Sqlite::begin(&folder.0, &master(), first, env.clone(), options()).unwrap());
+    assert!(is_half_made(&folder.0) && !exists(&folder.0));
+    let opened = Sqlite::open(&folder.0, &master(), env.clone(), options());
+    assert_eq!(opened.err(), Some(OpenError::Missing));
+    let (second, keys) = founding(env.as_ref());
+    let store = Sqlite::begin(&folder.0, &master(), second, env.clone(), options()).unwrap();
+    store.settle().unwrap();
+    drop(store);
+    let store = Sqlite::open(&folder.0, &master(), env.clone(), options()).unwrap();
+    assert_eq!((store.strays(), store.examine().unwrap().len()), (Vec::new(), 2));
+    assert!(store.examine().unwrap().iter().any(|found| found.tenant == keys.tenant));
+    drop(store);
+    let (third, _) = founding(env.as_ref());
+    let again = Sqlite::begin(&folder.0, &master(), third, env.clone(), options());
+    assert_eq!(again.err(), Some(OpenError::Exists));
 }
 
 #[test]

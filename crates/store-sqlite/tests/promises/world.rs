@@ -57,7 +57,11 @@ pub(super) struct TestEnv {
 
 impl TestEnv {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { fixed: FixedEnv::at(START), fault: AtomicUsize::new(0) })
+        Self::seeded(1)
+    }
+
+    fn seeded(seed: u64) -> Arc<Self> {
+        Arc::new(Self { fixed: FixedEnv::seeded(START, seed), fault: AtomicUsize::new(0) })
     }
 
     pub(super) fn fail_at(&self, point: Option<FaultPoint>) {
@@ -171,8 +175,17 @@ impl World {
         Self::with(options())
     }
 
+    /// An instance with other ids and keys than those of [`World::new`].
+    pub(super) fn other() -> Self {
+        Self::over(TestEnv::seeded(2), options())
+    }
+
     pub(super) fn with(options: Options) -> Self {
-        let (env, folder) = (TestEnv::new(), Folder::new());
+        Self::over(TestEnv::new(), options)
+    }
+
+    fn over(env: Arc<TestEnv>, options: Options) -> Self {
+        let folder = Folder::new();
         let (founding, keys) = founding(env.as_ref());
         let store = Sqlite::create(&folder.0, &master(), founding, env.clone(), options.clone()).unwrap();
         Self { env, keys, options, store: Some(store), folder }

@@ -60,7 +60,7 @@ impl GrantSource for Reference {
     ) -> Fut<'a, Result<Option<Grants>, GrantError>> {
         Box::pin(async move {
             let grants = self.write(|state, env| Ok(grants(state, env, tenant, principal)));
-            grants.map_err(|_| GrantError)
+            grants.map_err(|_| GrantError::Unavailable)
         })
     }
 }
