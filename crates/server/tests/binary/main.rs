@@ -2,8 +2,12 @@
 
 #![cfg(test)]
 
+mod crash;
+mod damage;
 mod docs;
+mod machine;
 mod model;
+mod power;
 mod readme;
 mod running;
 mod service;
