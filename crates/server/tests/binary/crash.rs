@@ -52,21 +52,21 @@ fn send(client: &Client, told: &Told, person: &str, word: &str) -> Option<()> {
 /// Holds everything that is promised against what is there. `all` collects what was told over several lives.
 fn hold_to_the_promise(service: &Running, all: &Told) {
     let (sent, acknowledged) = (all.sent.lock().unwrap(), all.acknowledged.lock().unwrap());
-    let mut stored: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for person in sent.values() {
-        stored.entry(person).or_insert_with(|| texts(&service.person(person)));
+    let persons: BTreeSet<_> = sent.values().collect();
+    let mut found = BTreeMap::<String, usize>::new();
+    for person in persons {
+        for text in texts(&service.person(person)) {
+            *found.entry(text.split(' ').next().unwrap().to_owned()).or_default() += 1;
+        }
     }
-    let mut n_stored = 0;
-    for (word, person) in sent.iter() {
-        let found =
-            stored[person.as_str()].iter().filter(|text| text.starts_with(&format!("{word} "))).count();
-        let acknowledged = acknowledged.contains(word);
+    for word in sent.keys() {
+        let (found, acknowledged) = (found.get(word).copied().unwrap_or(0), acknowledged.contains(word));
         assert!(
             found == 3 || (found == 0 && !acknowledged),
             "{word}: {found} of 3, acknowledged: {acknowledged}"
         );
-        n_stored += found;
     }
+    let n_stored: usize = found.values().sum();
     // Searching is asked for the last of each person; it would need all of the index.
     let last: BTreeMap<_, _> = acknowledged.iter().map(|word| (&sent[word], word)).collect();
     for (person, word) in last {
