@@ -63,6 +63,10 @@ pub mod class {
         Evidence,
         /// Erases and looks for residue.
         Erase,
+        /// Reads the register of sources.
+        SourcesRead,
+        /// Changes sources and their revisions.
+        Sources,
     }
 }
 
@@ -122,6 +126,18 @@ pub mod action {
         ReadEvidence: Evidence, false;
         /// Erase a subject.
         Erase: Erase, true;
+        /// Read the register of sources.
+        ReadSources: SourcesRead, false;
+        /// Register, publish, withdraw and delete sources.
+        ManageSources: Sources, false;
+        /// Resolve a citation.
+        Cite: Read, false;
+        /// Keep an answer for later questions.
+        StoreAnswer: Read, false;
+        /// Look for a kept answer.
+        LookUpAnswer: Read, false;
+        /// Ask whether something is allowed now.
+        CheckAuthorization: Read, false;
     }
 }
 

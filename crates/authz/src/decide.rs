@@ -65,6 +65,18 @@ actions! {
     ReadEvidence = "read_evidence",
     /// Erase a subject and look for residue.
     Erase = "erase",
+    /// Read the register of sources.
+    ReadSources = "read_sources",
+    /// Register, publish, withdraw and delete sources.
+    ManageSources = "manage_sources",
+    /// Resolve a citation.
+    Cite = "cite",
+    /// Keep an answer for later questions.
+    StoreAnswer = "store_answer",
+    /// Look for a kept answer.
+    LookUpAnswer = "look_up_answer",
+    /// Ask whether something is allowed now.
+    CheckAuthorization = "check_authorization",
 }
 
 /// For whom a request acts, once it is decided that it may.

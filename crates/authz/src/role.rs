@@ -49,9 +49,15 @@ impl Role {
         use ActionName as A;
         let listed: &[ActionName] = match self {
             Self::InstanceAdmin => &[A::ManageTenants, A::ManageKeys, A::ReadEvidence],
-            Self::TenantAdmin => {
-                &[A::ManageKeys, A::ManageDirectory, A::ReadDirectory, A::RememberShared, A::ReadEvidence]
-            }
+            Self::TenantAdmin => &[
+                A::ManageKeys,
+                A::ManageDirectory,
+                A::ReadDirectory,
+                A::RememberShared,
+                A::ReadEvidence,
+                A::ReadSources,
+                A::ManageSources,
+            ],
             Self::App => &[
                 A::Recall,
                 A::Assemble,
@@ -65,6 +71,12 @@ impl Role {
                 A::ReadConversation,
                 A::DeleteConversation,
                 A::ReadPack,
+                A::ReadSources,
+                A::ManageSources,
+                A::Cite,
+                A::StoreAnswer,
+                A::LookUpAnswer,
+                A::CheckAuthorization,
             ],
             Self::Agent => &[
                 A::Recall,
@@ -77,6 +89,9 @@ impl Role {
                 A::AppendTurn,
                 A::ReadConversation,
                 A::ReadPack,
+                A::Cite,
+                A::StoreAnswer,
+                A::LookUpAnswer,
             ],
             Self::PrivacyOfficer => &[
                 A::ReadMemory,
@@ -86,6 +101,7 @@ impl Role {
                 A::ReadDirectory,
                 A::ReadEvidence,
                 A::Erase,
+                A::ReadSources,
             ],
             Self::Auditor => &[A::ReadEvidence],
         };

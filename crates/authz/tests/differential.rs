@@ -30,6 +30,10 @@ Only an instance_admin or a tenant_admin may manage_keys.
 Only an instance_admin may manage_tenants.
 Only an instance_admin, a tenant_admin, a privacy_officer or an auditor may read_evidence.
 Only a privacy_officer may erase.
+Only a tenant_admin, an app or a privacy_officer may read_sources.
+Only a tenant_admin or an app may manage_sources.
+Only an app or an agent may cite, store_answer and look_up_answer.
+Only an app may check_authorization.
 ";
 
 /// What makes no sense without a person it is about.
@@ -260,7 +264,7 @@ macro_rules! by_name {
 by_name! {
     Recall Assemble ReadMemory Remember RememberShared Correct Retract OpenConversation AppendTurn
     ReadConversation DeleteConversation ReadPack ReadDirectory ManageDirectory ManageKeys ManageTenants
-    ReadEvidence Erase
+    ReadEvidence Erase ReadSources ManageSources Cite StoreAnswer LookUpAnswer CheckAuthorization
 }
 
 /// A key that may recall for whom it names.
@@ -293,7 +297,7 @@ fn the_sentences_speak_of_every_role_and_of_every_action_once() {
 #[test]
 fn r_031_every_combination_is_decided_as_the_sentences_say() {
     let asks = every_ask();
-    assert_eq!(asks.len(), 6 * 18 * 2 * 2 * 2 * 2, "a role or an action came or went: revise the sentences");
+    assert_eq!(asks.len(), 6 * 24 * 2 * 2 * 2 * 2, "a role or an action came or went: revise the sentences");
     for ask in asks {
         assert_eq!(ask.decide(), ask.reference(), "{ask:?}");
     }

@@ -37,6 +37,12 @@ fn plainly(action: ActionName) -> &'static str {
         ActionName::ManageTenants => "create and list tenants",
         ActionName::ReadEvidence => "read the evidence log",
         ActionName::Erase => "erase a person and look for what is left",
+        ActionName::ReadSources => "see which sources there are and what became of them",
+        ActionName::ManageSources => "register, publish, withdraw and delete sources",
+        ActionName::Cite => "show the exact text behind a citation",
+        ActionName::StoreAnswer => "keep an answer for later questions",
+        ActionName::LookUpAnswer => "look for a kept answer that is still right",
+        ActionName::CheckAuthorization => "ask whether somebody may do something now",
     }
 }
 
@@ -57,6 +63,8 @@ fn kind<A: Action>() -> Kind {
         (TypeId::of::<class::Instance>(), "instance"),
         (TypeId::of::<class::Evidence>(), "evidence"),
         (TypeId::of::<class::Erase>(), "erase"),
+        (TypeId::of::<class::SourcesRead>(), "sources read"),
+        (TypeId::of::<class::Sources>(), "sources"),
     ];
     let class = classes.iter().find(|(id, _)| *id == TypeId::of::<A::Class>()).unwrap().1;
     Kind { name: A::NAME, needs_subject: A::NEEDS_SUBJECT, class }
@@ -73,7 +81,7 @@ macro_rules! kinds {
 kinds! {
     Recall Assemble ReadMemory Remember RememberShared Correct Retract OpenConversation AppendTurn
     ReadConversation DeleteConversation ReadPack ReadDirectory ManageDirectory ManageKeys ManageTenants
-    ReadEvidence Erase
+    ReadEvidence Erase ReadSources ManageSources Cite StoreAnswer LookUpAnswer CheckAuthorization
 }
 
 fn matrix() -> String {

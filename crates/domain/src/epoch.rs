@@ -44,3 +44,8 @@ epoch!(
     /// that a stable prefix outlives other writes.
     PrefixEpoch
 );
+epoch!(
+    /// Generation of a tenant's knowledge: any change of sources, their rights or their approval, and any
+    /// change of the directory, raises it. An answer that was cached under another one is not given.
+    KnowledgeEpoch
+);

@@ -171,6 +171,14 @@ typed_id!(
     /// One read event of the ledger.
     ReadId, "rea_", "read id"
 );
+typed_id!(
+    /// A registered source. It stays the same through all revisions.
+    SourceId, "src_", "source id"
+);
+typed_id!(
+    /// One revision of a source; a passage is named by it and a number.
+    RevisionId, "rev_", "revision id"
+);
 
 /// The customer's own reference to a person, such as a login or a customer number. It is personal data:
 /// it has no `Display` and its `Debug` shows nothing (I-12).

@@ -10,15 +10,16 @@ pub mod freshness;
 pub mod ids;
 pub mod memory;
 pub mod routing;
+pub mod source;
 pub mod statement;
 pub mod text;
 pub mod time;
 
 pub use env::{Env, FaultPoint};
-pub use epoch::{ContentEpoch, GrantEpoch, PrefixEpoch};
+pub use epoch::{ContentEpoch, GrantEpoch, KnowledgeEpoch, PrefixEpoch};
 pub use ids::{
-    ConversationId, GroupId, GroupName, KeyId, MemoryId, PackId, Purpose, ReadId, SubjectId, SubjectRef,
-    TenantId, TenantName,
+    ConversationId, GroupId, GroupName, KeyId, MemoryId, PackId, Purpose, ReadId, RevisionId, SourceId,
+    SubjectId, SubjectRef, TenantId, TenantName,
 };
 pub use text::Content;
 pub use time::{Interval, Timestamp};

@@ -89,6 +89,8 @@ entry_types! {
     ErasureRequested = "erasure_requested",
     /// An erasure was carried out and probed (L-20).
     ErasureReceipt = "erasure_receipt",
+    /// A source or one of its revisions was registered, published, withdrawn, restored or deleted.
+    SourceChanged = "source_changed",
     /// Records were taken over from elsewhere.
     ImportBatch = "import_batch",
     /// Nothing happened: silence is made visible.

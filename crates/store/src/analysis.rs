@@ -227,6 +227,17 @@ fn is_account_head(word: &str) -> bool {
         if a.is_ascii_lowercase() && b.is_ascii_lowercase() && c.is_ascii_digit() && d.is_ascii_digit())
 }
 
+/// The terms of a passage: it is found by the title of its source and the headings above it too.
+#[must_use]
+pub fn analyse_passage<'t>(
+    title: &'t str,
+    headings: impl IntoIterator<Item = &'t str>,
+    text: &'t str,
+) -> Vec<String> {
+    let above = std::iter::once(title).chain(headings).flat_map(analyse);
+    above.chain(analyse(text)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

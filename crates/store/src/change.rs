@@ -4,6 +4,7 @@
 use merkwelt_authz::{Pass, class};
 use merkwelt_domain::conversation::{Conversation, Turn};
 use merkwelt_domain::memory::{Revision, Statement};
+use merkwelt_domain::source::PassageId;
 use merkwelt_domain::{ConversationId, GroupName, MemoryId, ReadId, Timestamp};
 use merkwelt_ledger::commitment::{Commitment, OpeningKey};
 use merkwelt_ledger::read::{ReadKind, RecordLabel};
@@ -151,6 +152,9 @@ pub struct ReadRecord {
     /// The memories that are about to be released as current: the store refuses with
     /// [`crate::Error::ContentMoved`] if one of them no longer is.
     pub standing: Vec<(MemoryId, Revision)>,
+    /// The passages that are about to be released as current: refused in the same way if one of them no
+    /// longer is, or is no longer for this caller.
+    pub passages: Vec<PassageId>,
     /// Keys that open the event's commitments, encoded by the app; kept encrypted under the subject's key.
     pub openings: Vec<u8>,
     /// Until when the openings are kept.

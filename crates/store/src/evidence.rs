@@ -3,7 +3,8 @@
 //! (L-19); content appears only as commitments.
 
 use merkwelt_authz::{Class, Denied, Pass};
-use merkwelt_domain::{KeyId, TenantId, Timestamp};
+use merkwelt_domain::memory::Revision;
+use merkwelt_domain::{KeyId, SourceId, TenantId, Timestamp};
 use merkwelt_ledger::canonical::Integer;
 use merkwelt_ledger::commitment::{Commitment, SubjectKey};
 use merkwelt_ledger::entry::{Actor, Change, ChangeType, Draft, EntryType, denial, genesis};
@@ -185,6 +186,26 @@ pub fn founding_draft(tenant: &TenantId, kind: EntryType, change: &str, id: &str
     Ok(Draft::new(kind, tenant_token(tenant)?, Actor::System(token("founding")?))
         .field("change", token(change)?)
         .field("id", token(id)?))
+}
+
+/// The entry of a change of the register of sources: a closed word for what happened, the source and the
+/// revision, and a commitment to the document's digest where one was received (R-048, L-17).
+///
+/// # Errors
+/// [`Error::Damaged`]: a value cannot stand in an entry.
+pub fn source_draft(
+    tenant: &TenantId,
+    key: &KeyId,
+    change: &str,
+    source: &SourceId,
+    revision: Option<Revision>,
+    document: Option<Commitment>,
+) -> Result<Draft, Error> {
+    Ok(Draft::new(EntryType::SourceChanged, tenant_token(tenant)?, key_actor(key)?)
+        .field("change", token(change)?)
+        .field("id", token(source.as_str())?)
+        .optional("revision", revision.map(Revision::number))
+        .optional("document", document))
 }
 
 /// The entry of an accepted erasure. It names nobody: an erasure that could be linked to a person would be

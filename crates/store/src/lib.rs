@@ -14,9 +14,12 @@ pub mod query;
 pub mod ranking;
 pub mod record;
 pub mod reference;
+pub mod register;
+pub mod source;
 
 pub use error::Error;
 pub use ports::{
     Backend, Checkpoint, Directory, DirectoryChange, Erased, EvidenceLog, Founding, Group, KeyInfo, NewKey,
     Registry, Residue, Store, Tenant,
 };
+pub use source::Library;

@@ -9,6 +9,7 @@ use crate::change::{Batch, EntryRef, Receipt};
 use crate::error::Error;
 use crate::query::{Key, RecallQuery, ScanQuery};
 use crate::record::{FlatCost, Found, Page, Recalled};
+use crate::source::Library;
 
 /// The system of record for content. Each read compares the capability's grant epoch and re-reads
 /// membership in the same snapshot (I-2), applies scope, kind and time before ranking, and
@@ -279,9 +280,9 @@ pub struct Checkpoint {
 }
 
 /// A backend: everything the app needs of storage, behind one pointer.
-pub trait Backend: Store + Directory + Registry + EvidenceLog {}
+pub trait Backend: Store + Directory + Registry + EvidenceLog + Library {}
 
-impl<T: Store + Directory + Registry + EvidenceLog> Backend for T {}
+impl<T: Store + Directory + Registry + EvidenceLog + Library> Backend for T {}
 
 /// The first tenants and keys of a new instance. A backend takes it once, when it creates its data.
 #[derive(Debug)]

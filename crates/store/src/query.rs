@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use merkwelt_domain::memory::{Kind, Revision};
-use merkwelt_domain::{Content, ConversationId, Interval, MemoryId, PackId, Timestamp};
+use merkwelt_domain::source::PassageId;
+use merkwelt_domain::{Content, ConversationId, Interval, MemoryId, PackId, SourceId, Timestamp};
 
 /// Why a number is not a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -167,6 +168,9 @@ pub struct RecallQuery {
     pub kinds: KindSet,
     /// Which turns.
     pub turns: Turns,
+    /// Whether passages of current sources take part. They have no metadata and come from no conversation,
+    /// so a filter by either leaves none of them.
+    pub documents: bool,
     /// Only memories that came from this conversation.
     pub conversation: Option<ConversationId>,
     /// Metadata that must be equal, all of them.
@@ -191,6 +195,13 @@ pub enum Key {
     Turn(ConversationId, u32),
     /// A delivered pack.
     Pack(PackId),
+    /// A passage of a current revision.
+    Passage(PassageId),
+    /// A passage of a current or superseded revision of an active source: for citations, never for serving
+    /// as current. Its standing says which.
+    PassageAt(PassageId),
+    /// Which revision of a source is current.
+    Source(SourceId),
 }
 
 /// What is listed.

@@ -4,8 +4,10 @@
 use merkwelt_domain::conversation::{Conversation, Turn};
 use merkwelt_domain::freshness::{Evidence, Standing, Validity};
 use merkwelt_domain::memory::Memory;
+use merkwelt_domain::source::{Passage, PassageId, SourceHead};
 use merkwelt_domain::{
-    ContentEpoch, ConversationId, GrantEpoch, MemoryId, PackId, PrefixEpoch, ReadId, Timestamp,
+    ContentEpoch, ConversationId, GrantEpoch, KnowledgeEpoch, MemoryId, PackId, PrefixEpoch, ReadId,
+    Timestamp,
 };
 
 /// A searchable record.
@@ -16,15 +18,19 @@ pub enum Record {
     Memory(Memory),
     /// A turn of a conversation.
     Turn(Turn),
+    /// A passage of a source.
+    Passage(Passage),
 }
 
-/// Which record, whatever its kind. The order is arbitrary but total: memories before turns.
+/// Which record, whatever its kind. The order is arbitrary but total: memories, turns, passages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordId {
     /// A memory.
     Memory(MemoryId),
     /// A turn by its conversation and number.
     Turn(ConversationId, u32),
+    /// A passage.
+    Passage(PassageId),
 }
 
 impl Record {
@@ -34,6 +40,7 @@ impl Record {
         match self {
             Self::Memory(memory) => RecordId::Memory(memory.id.clone()),
             Self::Turn(turn) => RecordId::Turn(turn.conversation.clone(), turn.number),
+            Self::Passage(passage) => RecordId::Passage(passage.id.clone()),
         }
     }
 }
@@ -43,6 +50,7 @@ impl Evidence for Record {
         match self {
             Self::Memory(memory) => memory.validity(),
             Self::Turn(turn) => turn.validity(),
+            Self::Passage(passage) => passage.validity(),
         }
     }
 
@@ -50,6 +58,7 @@ impl Evidence for Record {
         match self {
             Self::Memory(memory) => memory.standing,
             Self::Turn(turn) => turn.standing(),
+            Self::Passage(passage) => passage.standing,
         }
     }
 
@@ -57,6 +66,7 @@ impl Evidence for Record {
         match self {
             Self::Memory(memory) => memory.written_at,
             Self::Turn(turn) => turn.at,
+            Self::Passage(passage) => passage.received_at,
         }
     }
 }
@@ -104,6 +114,8 @@ pub struct Epochs {
     pub content: ContentEpoch,
     /// Of rules and facts.
     pub prefix: PrefixEpoch,
+    /// Of sources and the rights to them.
+    pub knowledge: KnowledgeEpoch,
 }
 
 /// How a search was ranked.
@@ -161,6 +173,10 @@ pub enum Found {
     Turn(Turn),
     /// A delivered pack.
     Pack(Pack),
+    /// A passage; its standing says whether it may be served.
+    Passage(Passage),
+    /// The current revision of a source.
+    Source(SourceHead),
 }
 
 /// The composition of a delivered pack: enough to build it again, without its content.

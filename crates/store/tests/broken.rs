@@ -24,6 +24,7 @@ fn i_003_an_engine_without_filters_costs_hits_and_leaks_nothing() {
         "r_023_scores_do_not_depend_on_what_others_write",
         "r_007_k_hits_come_from_the_visible_whenever_it_holds_k",
         "r_023_ranking_equals_an_index_that_holds_only_the_visible",
+        "r_023_passages_of_others_change_no_score",
         "r_119_a_random_history_is_answered_as_the_reference_does",
     ];
     assert_eq!(names, expected, "{failures:#?}");

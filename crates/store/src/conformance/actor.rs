@@ -199,9 +199,13 @@ impl<'s> Actor<'s> {
         match self.fetch(Key::Memory(id.clone()))? {
             Some(Found::Memory(memory)) => Ok(Some(memory)),
             None => Ok(None),
-            Some(Found::Conversation(..) | Found::Turn(_) | Found::Pack(_)) => {
-                Err(Failure::new("a memory's key found something else"))
-            }
+            Some(
+                Found::Conversation(..)
+                | Found::Turn(_)
+                | Found::Pack(_)
+                | Found::Passage(_)
+                | Found::Source(_),
+            ) => Err(Failure::new("a memory's key found something else")),
         }
     }
 
@@ -323,6 +327,7 @@ fn text_of(record: &Record) -> String {
     match record {
         Record::Memory(memory) => memory.statement.text().expose().to_owned(),
         Record::Turn(turn) => turn.text.expose().to_owned(),
+        Record::Passage(passage) => passage.text.expose().to_owned(),
     }
 }
 

@@ -362,5 +362,7 @@ fn shown(found: &Found) -> String {
         }
         Found::Conversation(c, n) => format!("{} {:?} {:?} {n}", c.id, c.retention, c.opened_at),
         Found::Pack(pack) => format!("{}", pack.id),
+        Found::Passage(p) => format!("{} {:?} {} {:?}", p.id, p.standing, p.text.expose(), p.region),
+        Found::Source(head) => format!("{} {:?} {}", head.id, head.revision, head.title.expose()),
     }
 }

@@ -34,6 +34,7 @@ pub mod paging;
 pub mod races;
 pub mod recall;
 pub mod revocation;
+pub mod source;
 mod subject;
 pub mod supersession;
 
@@ -137,6 +138,22 @@ macro_rules! conformance_checks {
                 r_067_an_erased_person_who_comes_back_is_somebody_new
                 r_069_an_erasure_can_be_repeated
                 l_16_nothing_is_written_or_opened_after_an_erasure_was_accepted
+            }
+            source {
+                r_048_a_draft_is_served_to_nobody_until_it_is_published
+                r_049_a_manifest_names_every_passage_and_where_it_is
+                r_051_a_replaced_revision_is_not_current_on_any_path
+                r_051_a_withdrawn_source_is_not_served_until_it_is_restored
+                r_053_after_a_deletion_nothing_is_found_by_id_filter_or_similarity
+                r_063_a_deleted_source_with_a_copy_can_be_restored
+                r_062_unchanged_passages_take_over_their_vectors
+                r_056_a_source_is_shown_to_present_members_of_its_groups_only
+                r_056_a_source_of_a_deleted_group_is_shown_to_nobody
+                r_056_a_passage_is_checked_again_when_it_is_released
+                r_054_changes_of_sources_and_rights_raise_the_knowledge_epoch
+                r_071_a_source_is_served_inside_its_window_only
+                r_034_sources_of_another_tenant_are_unknown
+                r_023_passages_of_others_change_no_score
             }
             agreement {
                 r_119_a_random_history_is_answered_as_the_reference_does

@@ -132,6 +132,7 @@ pub(super) fn ask(subject: &dyn Subject, question: &str) -> Result<RecallQuery, 
         k: TopK::default(),
         kinds: KindSet::all(),
         turns: Turns::None,
+        documents: false,
         conversation: None,
         metadata: Vec::new(),
         interval: None,
@@ -163,6 +164,7 @@ pub(super) fn reading(
     };
     let mut items = Vec::new();
     let mut standing = Vec::new();
+    let mut passages = Vec::new();
     for record in records {
         let (id, revision, at, personal) = match record {
             Record::Memory(memory) => {
@@ -171,6 +173,10 @@ pub(super) fn reading(
                 (memory.id.as_str(), memory.revision.number(), memory.written_at, personal)
             }
             Record::Turn(turn) => (turn.conversation.as_str(), turn.number, turn.at, true),
+            Record::Passage(passage) => {
+                passages.push(passage.id.clone());
+                (passage.id.revision.as_str(), passage.id.number, passage.received_at, false)
+            }
         };
         items.push(ReadItem {
             label: RecordLabel::Memory,
@@ -198,5 +204,5 @@ pub(super) fn reading(
         items,
     };
     let keep_until = subject.env().now().plus_days(30);
-    Ok(ReadRecord { event, standing, openings: vec![7; 32], keep_until, pack })
+    Ok(ReadRecord { event, standing, passages, openings: vec![7; 32], keep_until, pack })
 }

@@ -97,7 +97,7 @@ pub fn r_023_ranking_equals_an_index_that_holds_only_the_visible(s: &dyn Subject
             Record::Memory(m) if m.statement.slot().is_some() => {
                 Some((c.record.id(), m.statement.text().expose().to_owned(), m.written_at))
             }
-            Record::Memory(_) | Record::Turn(_) => None,
+            Record::Memory(_) | Record::Turn(_) | Record::Passage(_) => None,
         });
         let all: Vec<_> = rows.iter().cloned().chain(others).collect();
         same(all.len(), 11, "visible records")?;

@@ -26,9 +26,9 @@ fn revision(who: Actor<'_>, id: &MemoryId, number: u32) -> Result<Option<Memory>
     match who.fetch(Key::MemoryAt(id.clone(), Revision::from_number(number)))? {
         Some(Found::Memory(memory)) => Ok(Some(memory)),
         None => Ok(None),
-        Some(Found::Conversation(..) | Found::Turn(_) | Found::Pack(_)) => {
-            Err(Failure::new("a memory's key found something else"))
-        }
+        Some(
+            Found::Conversation(..) | Found::Turn(_) | Found::Pack(_) | Found::Passage(_) | Found::Source(_),
+        ) => Err(Failure::new("a memory's key found something else")),
     }
 }
 

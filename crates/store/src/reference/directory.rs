@@ -91,6 +91,7 @@ impl Directory for Reference {
                     None => Ok(None),
                     Some(draft) => {
                         state.raise_grants(&tenant);
+                        state.raise_knowledge(&tenant);
                         state.append(&tenant, &[draft], at)
                     }
                 }
@@ -167,6 +168,7 @@ fn apply(
             let id = state.group(tenant, &name).ok_or(Error::NotFound)?;
             state.groups.retain(|row| !(row.tenant == *tenant && row.id == id));
             state.members.retain(|row| !(row.tenant == *tenant && row.group == id));
+            state.forget_group(tenant, &id);
             entry("group_deleted", &id)
         }
         DirectoryChange::AddMember { group, subject } => {

@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use merkwelt_domain::ConversationId;
 use merkwelt_domain::freshness::admit;
 use merkwelt_domain::memory::Memory;
+use merkwelt_domain::source::Title;
 
+use super::library::Shown;
 use super::read::is_current;
 use super::rows::{MemoryRow, State, TurnRow};
 use super::view::View;
-use crate::analysis::{analyse, analyse_turn};
+use crate::analysis::{analyse, analyse_passage, analyse_turn};
 use crate::error::Error;
 use crate::query::{KindSet, RecallQuery, Turns, Vector};
 use crate::ranking::{Place, QueryTerms, Scorer, VisibleStats, cosine, fuse};
@@ -121,21 +123,31 @@ fn dispose(
 enum Row<'s> {
     Memory(&'s MemoryRow),
     Turn(&'s TurnRow),
+    Passage(Box<Shown<'s>>),
 }
 
 impl State {
     fn rows(&self) -> Vec<Row<'_>> {
-        self.memories.iter().map(Row::Memory).chain(self.turns.iter().map(Row::Turn)).collect()
+        let passages = self.all_passages().map(|shown| Row::Passage(Box::new(shown)));
+        self.memories
+            .iter()
+            .map(Row::Memory)
+            .chain(self.turns.iter().map(Row::Turn))
+            .chain(passages)
+            .collect()
     }
 
     /// Refuses a vector of another model than the tenant's.
     pub(super) fn check_model(&self, view: &View, vector: &Vector) -> Result<(), Error> {
         let memories = self.memories.iter().map(|row| (&row.tenant, &row.vector));
         let turns = self.turns.iter().map(|row| (&row.tenant, &row.vector));
-        let mut kept = memories.chain(turns).filter(|(tenant, _)| **tenant == view.tenant);
-        let differs =
-            |(_, kept): (_, &Option<Vector>)| kept.as_ref().is_some_and(|k| k.model != vector.model);
-        if kept.any(differs) { Err(Error::ModelMismatch) } else { Ok(()) }
+        let rows = memories.chain(turns).filter(|(tenant, _)| **tenant == view.tenant);
+        let rows = rows.filter_map(|(_, vector)| vector.as_ref());
+        if rows.chain(self.passage_vectors(&view.tenant)).any(|kept| kept.model != vector.model) {
+            Err(Error::ModelMismatch)
+        } else {
+            Ok(())
+        }
     }
 
     fn previous_turn(&self, row: &TurnRow) -> Option<&str> {
@@ -165,6 +177,13 @@ impl Row<'_> {
                     && admit(row.turn.clone(), query.now, query.interval).is_ok()
                     && wants_turns(state, view, &row.turn.conversation, query)
             }
+            Row::Passage(shown) => {
+                let mut visible = state.current_passages(view, query.now, query.interval);
+                query.documents
+                    && query.metadata.is_empty()
+                    && query.conversation.is_none()
+                    && visible.any(|other| other.passage.id == shown.passage.id)
+            }
         }
     }
 
@@ -172,6 +191,11 @@ impl Row<'_> {
         match self {
             Row::Memory(row) => analyse(row.memory.statement.text().expose()),
             Row::Turn(row) => analyse_turn(state.previous_turn(row), row.turn.text.expose()),
+            Row::Passage(shown) => {
+                let passage = &shown.passage;
+                let headings = passage.headings.iter().map(Title::expose);
+                analyse_passage(passage.title.expose(), headings, passage.text.expose())
+            }
         }
     }
 
@@ -179,6 +203,7 @@ impl Row<'_> {
         match self {
             Row::Memory(row) => row.vector.as_ref(),
             Row::Turn(row) => row.vector.as_ref(),
+            Row::Passage(shown) => shown.vector,
         }
     }
 
@@ -186,6 +211,7 @@ impl Row<'_> {
         match self {
             Row::Memory(row) => Record::Memory(row.memory.clone()),
             Row::Turn(row) => Record::Turn(row.turn.clone()),
+            Row::Passage(shown) => Record::Passage(shown.passage.clone()),
         }
     }
 
@@ -200,6 +226,11 @@ impl Row<'_> {
                 total,
                 written_at: row.turn.at,
                 id: RecordId::Turn(row.turn.conversation.clone(), row.turn.number),
+            },
+            Row::Passage(shown) => Place {
+                total,
+                written_at: shown.passage.received_at,
+                id: RecordId::Passage(shown.passage.id.clone()),
             },
         }
     }

@@ -7,6 +7,7 @@
 mod directory;
 mod erase;
 mod index;
+mod library;
 mod log;
 mod read;
 mod registry;

@@ -1,8 +1,9 @@
 //! Reading by key and in pages: what is visible and current, by full scans.
 
 use merkwelt_domain::conversation::Turn;
-use merkwelt_domain::freshness::{Standing, admit};
+use merkwelt_domain::freshness::{Evidence as _, Standing, admit};
 use merkwelt_domain::memory::{Expiry, Memory};
+use merkwelt_domain::source::Passage;
 use merkwelt_domain::{ConversationId, Interval, MemoryId, SubjectId, TenantId, Timestamp};
 
 use super::rows::{ConversationRow, State};
@@ -67,6 +68,12 @@ fn has_ended(memory: &Memory, now: Timestamp) -> bool {
     memory.validity().end().is_some_and(|end| end <= now)
 }
 
+/// Whether a citation of the passage may be resolved: it is current, or was until another took its place.
+fn is_citable(passage: &Passage, now: Timestamp) -> bool {
+    let ended = passage.validity().end().is_some_and(|end| end <= now);
+    !ended && matches!(passage.standing, Standing::Active | Standing::Superseded { .. })
+}
+
 /// What a key finds.
 pub(super) fn find(state: &State, view: &View, key: &Key, now: Timestamp) -> Option<Found> {
     match key {
@@ -97,6 +104,16 @@ pub(super) fn find(state: &State, view: &View, key: &Key, now: Timestamp) -> Opt
             .find(|row| row.tenant == view.tenant && row.owner == view.subject && row.pack.id == *id)
             .filter(|row| now < row.pack.expires_at)
             .map(|row| Found::Pack(row.pack.clone())),
+        Key::Passage(id) => state
+            .current_passages(view, now, None)
+            .find(|shown| shown.passage.id == *id)
+            .map(|shown| Found::Passage(shown.passage)),
+        Key::PassageAt(id) => state
+            .passages(view)
+            .find(|shown| shown.passage.id == *id)
+            .filter(|shown| is_citable(&shown.passage, now))
+            .map(|shown| Found::Passage(shown.passage)),
+        Key::Source(id) => state.head(view, id, now).map(Found::Source),
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) fn found(founding: Founding, env: &dyn Env) -> Result<State, Error> {
         packs: Vec::new(),
         openings: Vec::new(),
         answered: Vec::new(),
+        sources: Vec::new(),
     };
     let name = "system".parse().map_err(|_| Error::Damaged)?;
     let system = Tenant { id: founding.system.clone(), name, created_at: founding.at };
@@ -97,6 +98,13 @@ impl State {
     pub(super) fn raise_grants(&mut self, tenant: &TenantId) {
         if let Some(cell) = self.cells.get_mut(tenant) {
             cell.epochs.grants = cell.epochs.grants.next();
+        }
+    }
+
+    /// Raises the generation of knowledge: rights to sources may have changed.
+    pub(super) fn raise_knowledge(&mut self, tenant: &TenantId) {
+        if let Some(cell) = self.cells.get_mut(tenant) {
+            cell.epochs.knowledge = cell.epochs.knowledge.next();
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::ports::{KeyInfo, Tenant};
 use crate::query::Vector;
 use crate::record::{Epochs, Pack};
 
+use super::library::SourceRow;
 use super::log::Log;
 
 /// Everything there is.
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) packs: Vec<PackRow>,
     pub(super) openings: Vec<OpeningRow>,
     pub(super) answered: Vec<AnsweredRow>,
+    pub(super) sources: Vec<SourceRow>,
 }
 
 /// What there is once per tenant.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use merkwelt_authz::{Class, Pass};
 use merkwelt_domain::memory::Owner;
+use merkwelt_domain::source::Audience;
 use merkwelt_domain::{GroupId, GroupName, SubjectId, TenantId};
 
 use super::rows::State;
@@ -52,6 +53,15 @@ impl View {
                 Owner::Subject(subject) => self.subject.as_ref() == Some(subject),
                 Owner::Group(group) => self.groups.contains(group),
                 Owner::Tenant => true,
+            }
+    }
+
+    /// Whether something for `audience` in `tenant` may be shown, by present membership.
+    pub(super) fn is_shown(&self, tenant: &TenantId, audience: &Audience) -> bool {
+        *tenant == self.tenant
+            && match audience {
+                Audience::Tenant => true,
+                Audience::Groups(groups) => !groups.is_disjoint(&self.groups),
             }
     }
 

@@ -383,6 +383,12 @@ pub(super) fn read(
             return Err(Error::ContentMoved);
         }
     }
+    for id in &record.passages {
+        // INVARIANT: R-056, rights and currency are looked at again when an answer is released.
+        if !state.current_passages(&view, at, None).any(|shown| shown.passage.id == *id) {
+            return Err(Error::ContentMoved);
+        }
+    }
     if let Some(pack) = record.pack {
         if state.packs.iter().any(|row| row.tenant == view.tenant && row.pack.id == pack.id) {
             return Err(Error::Exists);
