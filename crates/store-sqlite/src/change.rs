@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::crypt::{OwnerKeys, Place};
 use crate::error::Sql as _;
+use crate::library::check_passages;
 use crate::rows::{owner_columns, plain_place, seal_vector};
 use crate::snapshot::{Viewer, admit, visible};
 use crate::terms::{self, Mark};
@@ -68,6 +69,8 @@ struct Answer {
     grants: u64,
     content: u64,
     prefix: u64,
+    #[serde(default)]
+    knowledge: u64,
 }
 
 /// Applies a batch of writes.
@@ -137,6 +140,7 @@ fn replay(
         grants: merkwelt_domain::GrantEpoch::from_number(answer.grants),
         content: merkwelt_domain::ContentEpoch::from_number(answer.content),
         prefix: merkwelt_domain::PrefixEpoch::from_number(answer.prefix),
+        knowledge: merkwelt_domain::KnowledgeEpoch::from_number(answer.knowledge),
     };
     Ok(Some(Receipt { outcomes: answer.outcomes, entry: answer.entry, epochs, replayed: true }))
 }
@@ -154,6 +158,7 @@ fn keep_answer(
         grants: receipt.epochs.grants.number(),
         content: receipt.epochs.content.number(),
         prefix: receipt.epochs.prefix.number(),
+        knowledge: receipt.epochs.knowledge.number(),
     };
     let answer = serde_json::to_string(&answer).map_err(|_| Error::Damaged)?;
     let holder = holder(viewer);
@@ -209,6 +214,7 @@ pub(crate) struct Read {
 /// What of a [`ReadRecord`] is left once its event became entries.
 pub(crate) struct ReadRest {
     standing: Vec<(merkwelt_domain::MemoryId, merkwelt_domain::memory::Revision)>,
+    passages: Vec<merkwelt_domain::source::PassageId>,
     openings: Vec<u8>,
     keep_until: Timestamp,
     pack: Option<merkwelt_store::record::Pack>,
@@ -217,9 +223,9 @@ pub(crate) struct ReadRest {
 impl Read {
     /// Splits the event off.
     pub(crate) fn of(record: ReadRecord) -> (Self, merkwelt_store::change::ReadEvent) {
-        let ReadRecord { event, standing, openings, keep_until, pack } = record;
+        let ReadRecord { event, standing, passages, openings, keep_until, pack } = record;
         let id = event.id.as_str().to_owned();
-        (Self { id, record: ReadRest { standing, openings, keep_until, pack } }, event)
+        (Self { id, record: ReadRest { standing, passages, openings, keep_until, pack } }, event)
     }
 }
 
@@ -250,7 +256,7 @@ fn check_standing(work: &Work<'_>, viewer: &Viewer, read: &ReadRest, at: Timesta
             return Err(Error::ContentMoved);
         }
     }
-    Ok(())
+    check_passages(work.db, viewer.subject(), &read.passages, at)
 }
 
 fn keep_read(work: &Work<'_>, viewer: &Viewer, read: &Read) -> Result<(), Error> {

@@ -191,6 +191,11 @@ impl TenantKeys {
         hmac_parts(&self.reference, &[b"subject\0", reference.as_bytes()])
     }
 
+    /// Finds a source by where it comes from without storing that, which may name a person.
+    pub(crate) fn origin_tag(&self, origin: &str) -> [u8; 32] {
+        hmac_parts(&self.reference, &[b"origin\0", origin.as_bytes()])
+    }
+
     /// Finds a repeated request without storing its key, which may name a person.
     pub(crate) fn idempotency_tag(&self, api_key: &str, key: &str) -> [u8; 32] {
         hmac_parts(&self.reference, &[b"idempotency\0", api_key.as_bytes(), b"\0", key.as_bytes()])

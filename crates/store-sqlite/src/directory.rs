@@ -109,6 +109,7 @@ impl Cell {
                 work.db.execute("DELETE FROM groups WHERE id = ?1", [&group]).sql()?;
                 let draft = witness.admin(EntryType::DirectoryChanged, "group_deleted", &group, None)?;
                 work.raise_grants();
+                work.raise_knowledge();
                 work.append(&[draft], at)
             }),
             DirectoryChange::AddMember { group, subject } => {
@@ -157,6 +158,7 @@ impl Cell {
                 let kind = EntryType::DirectoryChanged;
                 let draft = witness.admin(kind, "group_created", group.as_str(), None)?;
                 work.raise_grants();
+                work.raise_knowledge();
                 work.append(&[draft], at)
             })
         });
@@ -192,6 +194,7 @@ impl Cell {
             let person = Some((&keys.tags, event.as_str()));
             let draft = witness.admin(EntryType::DirectoryChanged, change, &group, person)?;
             work.raise_grants();
+                work.raise_knowledge();
             work.append(&[draft], at)
         })
     }
@@ -207,6 +210,11 @@ impl Work<'_> {
     /// Every capability minted before is refused from the commit on (I-2).
     pub(crate) fn raise_grants(&mut self) {
         self.state.epochs.grants = self.state.epochs.grants.next();
+    }
+
+    /// Rights to sources may have changed.
+    pub(crate) fn raise_knowledge(&mut self) {
+        self.state.epochs.knowledge = self.state.epochs.knowledge.next();
     }
 }
 

@@ -372,6 +372,9 @@ impl Inner {
             lock(&self.control).unbind(tenant, &id, self.env.now())?;
             cell.finish_erasure(&subject, self.env.now())?;
         }
+        for source in cell.unfinished_deletions()? {
+            cell.finish_deletion(&source)?;
+        }
         lock(&self.control).mark_erasing(tenant, false)
     }
 

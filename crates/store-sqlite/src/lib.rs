@@ -24,6 +24,7 @@ mod fill;
 mod instance;
 mod keyring;
 mod layout;
+mod library;
 mod log;
 mod pool;
 mod ports;

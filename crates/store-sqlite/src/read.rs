@@ -99,6 +99,9 @@ impl Snapshot<'_> {
                 },
                 |row| read_pack(self.cell, row).map(Found::Pack),
             ),
+            Key::Passage(id) => Ok(self.passage_at(id, now, true)?.map(Found::Passage)),
+            Key::PassageAt(id) => Ok(self.passage_at(id, now, false)?.map(Found::Passage)),
+            Key::Source(id) => Ok(self.source_head(id, now)?.map(Found::Source)),
         }
     }
 

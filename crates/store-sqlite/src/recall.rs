@@ -12,8 +12,9 @@ use crate::error::Sql as _;
 use crate::rows::{
     MEMORY_COLUMNS, TURN_COLUMNS, memory_place, open_vector, read_memory, read_turn, turn_place,
 };
-use crate::shard::{Eyes, Probe, Row, Shard, TURN, advance, search};
-use crate::snapshot::{Snapshot, Viewer, visible};
+use crate::library::passage_place;
+use crate::shard::{Eyes, Probe, Row, Shard, advance, search};
+use crate::snapshot::{Snapshot, Viewer, shown, visible};
 
 /// The stable name of the index (R-083). Its build is the content epoch it holds.
 pub(crate) const INDEX: &str = "memory-shard";
@@ -86,9 +87,15 @@ fn stored_vector(snapshot: &Snapshot<'_>, row: &Row) -> Result<Option<Vec<f32>>,
     const THE_TURN: &str = "SELECT owner, vector FROM turns \
         WHERE conversation = :id AND number = :number AND owner = :subject";
     let id = row.id()?;
+    const THE_PASSAGE: &str = concat!(
+        "SELECT p.source, p.vector FROM passages AS p JOIN sources AS s ON s.id = p.source
+         WHERE p.revision = :id AND p.number = :number AND s.current = p.revision AND ",
+        shown!()
+    );
     let (sql, key, number) = match &id {
         RecordId::Memory(id) => (MEMORY, id.as_str(), row.revision().number()),
         RecordId::Turn(id, number) => (THE_TURN, id.as_str(), *number),
+        RecordId::Passage(id) => (THE_PASSAGE, id.revision.as_str(), id.number),
     };
     let found: Option<(String, Option<Vec<u8>>)> = snapshot
         .db
@@ -105,10 +112,10 @@ fn stored_vector(snapshot: &Snapshot<'_>, row: &Row) -> Result<Option<Vec<f32>>,
     let Some((owner, Some(sealed))) = found else { return Ok(None) };
     let keys = snapshot.cell.owner_keys(&owner)?;
     let tenant = &snapshot.cell.tenant;
-    let place = if row.kind == TURN {
-        turn_place(tenant, key, number, "vector")
-    } else {
-        memory_place(tenant, key, number, "vector")
+    let place = match &id {
+        RecordId::Memory(_) => memory_place(tenant, key, number, "vector"),
+        RecordId::Turn(..) => turn_place(tenant, key, number, "vector"),
+        RecordId::Passage(_) => passage_place(tenant, key, number, "vector"),
     };
     open_vector(&keys, place, &sealed).map(Some)
 }
@@ -146,6 +153,7 @@ fn candidate(
             let found = rows.next().sql()?;
             found.map(|row| read_turn(snapshot.cell, row).map(Record::Turn)).transpose()?
         }
+        RecordId::Passage(id) => snapshot.current_passage(id)?.map(Record::Passage),
     };
     Ok(record.map(|record| Candidate { record, scores }))
 }

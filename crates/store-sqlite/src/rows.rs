@@ -26,7 +26,7 @@ pub(crate) fn code_of<T: Copy + PartialEq>(all: &[T], value: T) -> u8 {
     position.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
 }
 
-fn decoded<T: Copy>(all: &[T], code: u8) -> Result<T, Error> {
+pub(crate) fn decoded<T: Copy>(all: &[T], code: u8) -> Result<T, Error> {
     all.get(usize::from(code)).copied().ok_or(Error::Damaged)
 }
 

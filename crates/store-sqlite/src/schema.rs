@@ -38,7 +38,10 @@ pub(crate) const CONTROL: Kind = Kind {
 pub(crate) const CELL: Kind = Kind {
     name: "cell.db",
     application_id: 0x4D57_0044,
-    migrations: &[Migration { number: 1, sql: include_str!("../migrations/cell-0001.sql") }],
+    migrations: &[
+        Migration { number: 1, sql: include_str!("../migrations/cell-0001.sql") },
+        Migration { number: 2, sql: include_str!("../migrations/cell-0002.sql") },
+    ],
 };
 
 /// `keys.db`.

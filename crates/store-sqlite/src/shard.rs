@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use merkwelt_domain::{ConversationId, MemoryId};
+use merkwelt_domain::{ConversationId, MemoryId, SourceId};
 use merkwelt_store::Error;
 use rusqlite::Connection;
 
@@ -19,8 +19,8 @@ mod load;
 mod search;
 mod vectors;
 
-pub(crate) use index::{Row, Shard, TURN};
-pub(crate) use search::{Eyes, search};
+pub(crate) use index::{Row, Shard, passage_key};
+pub(crate) use search::{Eyes, of_source, search};
 pub(crate) use vectors::Probe;
 
 /// Announced changes that are kept for a shard; one that is further behind is built anew.
@@ -35,6 +35,8 @@ pub(crate) enum Touch {
     Turn(ConversationId, u32),
     /// All turns of a conversation.
     Conversation(ConversationId),
+    /// A source: its audience, its state, its current revision.
+    Source(SourceId),
 }
 
 struct Delta {

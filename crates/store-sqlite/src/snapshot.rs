@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use merkwelt_authz::{Class, Pass};
 use merkwelt_domain::memory::Owner;
-use merkwelt_domain::{ContentEpoch, GrantEpoch, GroupId, PrefixEpoch, SubjectId};
+use merkwelt_domain::{ContentEpoch, GrantEpoch, GroupId, KnowledgeEpoch, PrefixEpoch, SubjectId};
 use merkwelt_store::Error;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::record::Epochs;
@@ -38,6 +38,16 @@ macro_rules! writable {
     };
 }
 pub(crate) use writable;
+
+/// Whether a source `s` may be shown, by its audience and present membership, read in the same statement.
+macro_rules! shown {
+    () => {
+        "(s.audience = 0 \
+          OR EXISTS (SELECT 1 FROM source_groups AS g JOIN members AS m ON m.group_id = g.group_id \
+                     WHERE g.source = s.id AND m.subject = :subject))"
+    };
+}
+pub(crate) use shown;
 
 /// What a capability says, without its lifetime: it is made inside one store call and dropped with it.
 #[derive(Debug, Clone)]
@@ -72,7 +82,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn read(connection: &Connection) -> Result<Self, Error> {
         connection
-            .prepare_cached("SELECT grants, content, prefix, model FROM state WHERE one = 1")
+            .prepare_cached("SELECT grants, content, prefix, model, knowledge FROM state WHERE one = 1")
             .and_then(|mut statement| {
                 statement.query_row([], |row| {
                     let model: Option<String> = row.get(3)?;
@@ -81,6 +91,7 @@ impl State {
                             grants: GrantEpoch::from_number(row.get(0)?),
                             content: ContentEpoch::from_number(row.get(1)?),
                             prefix: PrefixEpoch::from_number(row.get(2)?),
+                            knowledge: KnowledgeEpoch::from_number(row.get(4)?),
                         },
                         model: model.map(|text| ModelId::recorded(&text)),
                     })
@@ -92,7 +103,7 @@ impl State {
     pub(crate) fn write(&self, connection: &Connection) -> Result<(), Error> {
         connection
             .prepare_cached(
-                "UPDATE state SET grants = ?1, content = ?2, prefix = ?3, model = ?4 WHERE one = 1",
+                "UPDATE state SET grants = ?1, content = ?2, prefix = ?3, model = ?4, knowledge = ?5 WHERE one = 1",
             )
             .and_then(|mut statement| {
                 statement.execute((
@@ -100,6 +111,7 @@ impl State {
                     self.epochs.content.number(),
                     self.epochs.prefix.number(),
                     self.model.as_ref().map(ModelId::as_str),
+                    self.epochs.knowledge.number(),
                 ))
             })
             .sql()?;

@@ -25,10 +25,15 @@ impl Mark {
     }
 }
 
-/// The mark and the terms of a text, line by line; a term has no line breaks.
+/// The mark and the terms of a text.
 pub(crate) fn write(mark: Mark, text: &str) -> Zeroizing<Vec<u8>> {
+    write_terms(mark, &analyse(text))
+}
+
+/// The mark and the terms, line by line; a term has no line breaks.
+pub(crate) fn write_terms(mark: Mark, terms: &[String]) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(mark.0.to_vec());
-    bytes.extend_from_slice(analyse(text).join("\n").as_bytes());
+    bytes.extend_from_slice(terms.join("\n").as_bytes());
     bytes
 }
 

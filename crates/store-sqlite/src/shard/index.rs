@@ -3,24 +3,26 @@
 
 use std::collections::BTreeMap;
 
-use merkwelt_domain::memory::{Kind, Revision};
-use merkwelt_domain::{ConversationId, MemoryId};
+use merkwelt_domain::memory::Revision;
+use merkwelt_domain::source::{Audience, PassageId};
+use merkwelt_domain::{ConversationId, MemoryId, RevisionId};
 use merkwelt_store::Error;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::record::RecordId;
 
-use crate::rows::kind_code;
 use crate::shard::vectors::Vectors;
 
 /// The kind code of a turn; memories have those of their kinds.
 pub(crate) const TURN: u8 = 200;
+/// The kind code of a passage.
+pub(crate) const PASSAGE: u8 = 201;
 /// "Without": no conversation, or no end.
 pub(crate) const NONE: u32 = u32::MAX;
 
 const SYMBOLS: usize = 26;
 
-/// The key of a searchable record: the symbols of a memory's id and zero, or those of a conversation's id
-/// and the number of a turn. Symbols sort as the ids do.
+/// The key of a searchable record: the symbols of a memory's id and zero, those of a conversation's id and
+/// the number of a turn, or those of a revision's id and the number of a passage. Symbols sort as the ids do.
 pub(crate) type RowKey = ([u8; SYMBOLS], u32);
 
 pub(crate) fn memory_key(id: &MemoryId) -> Result<RowKey, Error> {
@@ -29,6 +31,10 @@ pub(crate) fn memory_key(id: &MemoryId) -> Result<RowKey, Error> {
 
 pub(crate) fn turn_key(id: &ConversationId, number: u32) -> Result<RowKey, Error> {
     Ok((symbols(id.as_str(), ConversationId::PREFIX)?, number))
+}
+
+pub(crate) fn passage_key(revision: &RevisionId, number: u32) -> Result<RowKey, Error> {
+    Ok((symbols(revision.as_str(), RevisionId::PREFIX)?, number))
 }
 
 fn symbols(id: &str, prefix: &str) -> Result<[u8; SYMBOLS], Error> {
@@ -41,7 +47,8 @@ pub(crate) struct Entry {
     /// The revision of a memory.
     pub(crate) revision: u32,
     pub(crate) owner: String,
-    pub(crate) kind: Option<Kind>,
+    /// The code of a kind, [`TURN`] or [`PASSAGE`].
+    pub(crate) kind: u8,
     pub(crate) conversation: Option<String>,
     pub(crate) valid_from: i64,
     /// `i64::MAX` where there is no end.
@@ -64,7 +71,7 @@ pub(crate) struct Row {
     pub(crate) written_at: i64,
     /// Number of terms.
     pub(crate) length: u32,
-    /// A kind's code or [`TURN`].
+    /// A kind's code, [`TURN`] or [`PASSAGE`].
     pub(crate) kind: u8,
     pub(crate) dead: bool,
 }
@@ -76,6 +83,9 @@ impl Row {
         if self.kind == TURN {
             let id = format!("{}{symbols}", ConversationId::PREFIX).parse().map_err(|_| Error::Damaged)?;
             Ok(RecordId::Turn(id, self.key.1))
+        } else if self.kind == PASSAGE {
+            let revision = format!("{}{symbols}", RevisionId::PREFIX).parse().map_err(|_| Error::Damaged)?;
+            Ok(RecordId::Passage(PassageId { revision, number: self.key.1 }))
         } else {
             let id = format!("{}{symbols}", MemoryId::PREFIX).parse().map_err(|_| Error::Damaged)?;
             Ok(RecordId::Memory(id))
@@ -168,6 +178,9 @@ pub(crate) struct Shard {
     pub(crate) owners: Names,
     pub(crate) conversations: Names,
     pub(crate) metadata: BTreeMap<u32, serde_json::Map<String, serde_json::Value>>,
+    /// Who may be shown a source, by the number of the source among the owners. What is not listed is shown
+    /// to nobody.
+    pub(crate) audiences: BTreeMap<u32, Audience>,
     keys: BTreeMap<RowKey, u32>,
     postings: BTreeMap<Box<str>, Postings>,
     large: BTreeMap<(Box<str>, u32), u32>,
@@ -193,7 +206,7 @@ impl Shard {
             end: entry.end,
             written_at: entry.written_at,
             length: u32::try_from(entry.terms.len()).unwrap_or(u32::MAX),
-            kind: entry.kind.map_or(TURN, kind_code),
+            kind: entry.kind,
             dead: false,
         };
         self.vectors.set(self.rows.len(), entry.vector.as_deref());
@@ -245,6 +258,26 @@ impl Shard {
         for key in keys {
             self.remove(&key);
         }
+    }
+
+    /// Takes a source in anew: its passages die, and its audience is the given one.
+    pub(crate) fn renew_source(&mut self, source: &str, audience: Option<Audience>) -> Result<(), Error> {
+        let number = self.owners.number(source)?;
+        let gone = |row: &&Row| row.kind == PASSAGE && row.owner == number && !row.dead;
+        let keys: Vec<RowKey> = self.rows.iter().filter(gone).map(|row| row.key).collect();
+        for key in keys {
+            self.remove(&key);
+        }
+        match audience {
+            Some(audience) => self.audiences.insert(number, audience),
+            None => self.audiences.remove(&number),
+        };
+        Ok(())
+    }
+
+    /// Whether a passage is held.
+    pub(crate) fn holds(&self, key: &RowKey) -> bool {
+        self.keys.contains_key(key)
     }
 
     /// How many rows are alive.

@@ -11,9 +11,10 @@ use zeroize::Zeroizing;
 use crate::cell::Cell;
 use crate::crypt::{OwnerKeys, Place};
 use crate::error::Sql as _;
-use crate::rows::{blob_at, kind_of, memory_place, open_vector, open_words, text_at, turn_place};
+use crate::library::{PASSAGES_TO_SEARCH, audience_of, passage_place, terms_of};
+use crate::rows::{blob_at, kind_code, kind_of, memory_place, open_vector, open_words, text_at, turn_place};
 use crate::shard::Touch;
-use crate::shard::index::{Entry, Shard, memory_key, turn_key};
+use crate::shard::index::{Entry, PASSAGE, Shard, TURN, memory_key, passage_key, turn_key};
 use crate::terms;
 
 const MEMORY_COLUMNS: &str =
@@ -49,6 +50,9 @@ pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
         shard.insert(turn(cell, row, previous, own.clone())?)?;
         before = Some((conversation, number, own));
     }
+    for source in crate::library::active_sources(db)? {
+        take_source(cell, db, &mut shard, &source)?;
+    }
     shard.shrink();
     Ok(shard)
 }
@@ -78,9 +82,49 @@ pub(crate) fn apply(
                 }
             }
             Touch::Conversation(id) => shard.remove_turns(id),
+            Touch::Source(id) => take_source(cell, db, shard, id.as_str())?,
         }
     }
     Ok(())
+}
+
+/// The passages of the current revision of a source, if it has one, and who may be shown them.
+fn take_source(cell: &Cell, db: &Connection, shard: &mut Shard, source: &str) -> Result<(), Error> {
+    shard.renew_source(source, audience_of(db, source)?)?;
+    let mut statement = db.prepare_cached(PASSAGES_TO_SEARCH).sql()?;
+    let mut rows = statement.query([source]).sql()?;
+    while let Some(row) = rows.next().sql()? {
+        shard.insert(passage(cell, row, source)?)?;
+    }
+    Ok(())
+}
+
+fn passage(cell: &Cell, row: &Row<'_>, source: &str) -> Result<Entry, Error> {
+    let (revision, number) = (text_at(row, 0)?, row.get::<_, u32>(1).sql()?);
+    let keys = cell.owner_keys(source)?;
+    let place = |column| passage_place(&cell.tenant, revision, number, column);
+    let terms = match row.get_ref(5).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)? {
+        Some(sealed) => terms::read(cell.analysis, &keys.sealer.open(place("terms"), sealed)?)?,
+        None => None,
+    };
+    let terms = match terms {
+        Some(terms) => terms,
+        None => terms_of(cell, row, source)?,
+    };
+    let vector: Option<&[u8]> = row.get_ref(6).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
+    Ok(Entry {
+        key: passage_key(&revision.parse().map_err(|_| Error::Damaged)?, number)?,
+        revision: 1,
+        owner: source.to_owned(),
+        kind: PASSAGE,
+        conversation: None,
+        valid_from: row.get(2).sql()?,
+        end: row.get::<_, Option<i64>>(3).sql()?.unwrap_or(i64::MAX),
+        written_at: row.get(4).sql()?,
+        terms,
+        metadata: None,
+        vector: vector.map(|sealed| open_vector(&keys, place("vector"), sealed)).transpose()?,
+    })
 }
 
 fn one_turn(cell: &Cell, db: &Connection, id: &str, number: u32) -> Result<Option<Entry>, Error> {
@@ -107,7 +151,7 @@ fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
         key: memory_key(&id.parse().map_err(|_| Error::Damaged)?)?,
         revision,
         owner: owner.to_owned(),
-        kind: Some(kind_of(row.get(3).sql()?)?),
+        kind: kind_code(kind_of(row.get(3).sql()?)?),
         conversation: row.get(4).sql()?,
         valid_from: row.get(5).sql()?,
         end: row.get::<_, Option<i64>>(6).sql()?.unwrap_or(i64::MAX),
@@ -155,7 +199,7 @@ fn turn(cell: &Cell, row: &Row<'_>, before: Option<Vec<String>>, own: Vec<String
         key: turn_key(&id.parse().map_err(|_| Error::Damaged)?, number)?,
         revision: 1,
         owner: owner.to_owned(),
-        kind: None,
+        kind: TURN,
         conversation: Some(id.to_owned()),
         valid_from: at,
         end: row.get(4).sql()?,

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use merkwelt_domain::GroupId;
 use merkwelt_domain::freshness::SKEW_MILLIS;
 use merkwelt_domain::memory::Kind;
+use merkwelt_domain::source::Audience;
 use merkwelt_store::Error;
 use merkwelt_store::query::{RecallQuery, Turns};
 use merkwelt_store::ranking::{QueryTerms, Scorer, VisibleStats, fuse};
 
 use crate::rows::kind_code;
-use crate::shard::index::{NONE, Row, Shard, TURN};
+use crate::shard::index::{NONE, PASSAGE, Row, Shard, TURN};
 use crate::shard::vectors::Probe;
 
 /// Hits that are ranked again by their exact vectors, at most.
@@ -42,6 +43,16 @@ pub(crate) struct Eyes<'e> {
     pub(crate) tenant: &'e str,
 }
 
+impl Eyes<'_> {
+    /// Whether they belong to an audience: everybody, or a present member of one of its groups.
+    fn are_of(&self, audience: &Audience) -> bool {
+        match audience {
+            Audience::Tenant => true,
+            Audience::Groups(groups) => !groups.is_disjoint(self.groups),
+        }
+    }
+}
+
 /// The predicate, compiled for one shard.
 struct Filter<'q> {
     /// By owner number.
@@ -50,6 +61,7 @@ struct Filter<'q> {
     kinds: u32,
     turns: Option<u32>,
     all_turns: bool,
+    documents: bool,
     origin: Option<u32>,
     metadata: &'q [(String, serde_json::Value)],
     now: i64,
@@ -67,6 +79,13 @@ impl<'q> Filter<'q> {
                 *flag = true;
             }
         }
+        let documents = query.documents && query.metadata.is_empty() && query.conversation.is_none();
+        let shown = shard.audiences.iter().filter(|(_, audience)| documents && eyes.are_of(audience));
+        for (number, _) in shown {
+            if let Some(flag) = usize::try_from(*number).ok().and_then(|at| visible.get_mut(at)) {
+                *flag = true;
+            }
+        }
         let conversation = |id: &merkwelt_domain::ConversationId| {
             // A conversation that no row came from matches none.
             shard.conversations.get(id.as_str()).unwrap_or(NONE - 1)
@@ -79,6 +98,7 @@ impl<'q> Filter<'q> {
             kinds: rankable.iter().fold(0, |mask, kind: Kind| mask | 1 << kind_code(kind)),
             turns: if let Turns::Of(id) = &query.turns { Some(conversation(id)) } else { None },
             all_turns: query.turns == Turns::All,
+            documents,
             origin: query.conversation.as_ref().map(conversation),
             metadata: &query.metadata,
             now,
@@ -107,6 +127,9 @@ impl<'q> Filter<'q> {
                 && self.metadata.is_empty();
         }
         let visible = usize::try_from(row.owner).ok().and_then(|owner| self.visible.get(owner));
+        if row.kind == PASSAGE {
+            return self.documents && visible == Some(&true);
+        }
         visible == Some(&true)
             && self.kinds & (1 << row.kind) != 0
             && self.origin.is_none_or(|origin| origin == row.conversation)
@@ -166,6 +189,26 @@ pub(crate) fn search(
         vector: scored.vector,
     });
     Ok(Proposals { rows: rows.collect(), considered: stats.documents })
+}
+
+/// Whether a search with the eyes of every audience at once finds a row of this source: what is asked after a
+/// removal.
+pub(crate) fn of_source(
+    shard: &Shard,
+    query: &RecallQuery,
+    probe: Option<&Probe>,
+    source: &str,
+    tenant: &str,
+) -> Result<bool, Error> {
+    let of_all = |audience: &Audience| match audience {
+        Audience::Tenant => BTreeSet::new(),
+        Audience::Groups(groups) => groups.clone(),
+    };
+    let groups: BTreeSet<GroupId> = shard.audiences.values().flat_map(of_all).collect();
+    let eyes = Eyes { subject: None, groups: &groups, tenant };
+    let owner = shard.owners.get(source);
+    let found = search(shard, &eyes, query, probe)?;
+    Ok(found.rows.iter().any(|proposal| proposal.row.kind == PASSAGE && Some(proposal.row.owner) == owner))
 }
 
 struct Scored<'s> {
@@ -236,11 +279,16 @@ fn best(scored: &mut Vec<Scored<'_>>, wanted: usize) {
     scored.sort_unstable_by(order);
 }
 
+/// Memories, turns, passages: the order of `RecordId`.
+fn class(kind: u8) -> u8 {
+    if kind >= TURN { kind } else { 0 }
+}
+
 /// The order of `ranking::Place`, without building ids.
 fn order(a: &Scored<'_>, b: &Scored<'_>) -> Ordering {
     b.total
         .total_cmp(&a.total)
         .then_with(|| b.row.written_at.cmp(&a.row.written_at))
-        .then_with(|| (a.row.kind == TURN).cmp(&(b.row.kind == TURN)))
+        .then_with(|| class(a.row.kind).cmp(&class(b.row.kind)))
         .then_with(|| a.row.key.cmp(&b.row.key))
 }

@@ -330,6 +330,7 @@ impl World {
             k: TopK::new(10).unwrap(),
             kinds: KindSet::all(),
             turns: Turns::All,
+            documents: false,
             conversation: None,
             metadata: Vec::new(),
             interval: None,
@@ -352,6 +353,7 @@ pub(super) fn model(dimension: usize) -> ModelId {
 pub(super) fn text_of(record: &Record) -> String {
     match record {
         Record::Memory(memory) => memory.statement.text().expose().to_owned(),
+        Record::Passage(passage) => passage.text.expose().to_owned(),
         Record::Turn(turn) => turn.text.expose().to_owned(),
     }
 }
