@@ -169,7 +169,7 @@ impl App {
             .filter(|c| c.scores.total > 0.0)
             .filter_map(|c| match &c.record {
                 Record::Turn(turn) => Some(turn),
-                Record::Memory(_) => None,
+                Record::Memory(_) | Record::Passage(_) => None,
             })
             .flat_map(|turn| [turn.number.checked_sub(1), turn.number.checked_add(1)].map(|n| (turn, n)))
             .filter_map(|(turn, n)| n.filter(|n| *n > 0).map(|n| Key::Turn(turn.conversation.clone(), n)))
@@ -180,7 +180,14 @@ impl App {
         let found = self.backend.fetch(pass, &keys, now).await?;
         let turn = |found| match found {
             Some(Found::Turn(turn)) => Some(turn),
-            Some(Found::Memory(_) | Found::Conversation(..) | Found::Pack(_)) | None => None,
+            Some(
+                Found::Memory(_)
+                | Found::Conversation(..)
+                | Found::Pack(_)
+                | Found::Passage(_)
+                | Found::Source(_),
+            )
+            | None => None,
         };
         Ok(found.into_iter().filter_map(turn).collect())
     }
@@ -304,6 +311,7 @@ fn turn_query(
         k: top_k(wanted.budget),
         kinds: KindSet::of([Kind::UserFact, Kind::Reference].into_iter().chain(state)),
         turns: kept.map_or(Turns::None, |id| Turns::Of(id.clone())),
+        documents: true,
         conversation: None,
         metadata: Vec::new(),
         interval: wanted.interval,
@@ -319,6 +327,7 @@ fn top_k(budget: TokenBudget) -> TopK {
 fn section_of(record: &Record) -> Section {
     match record {
         Record::Turn(_) => Section::EarlierTurns,
+        Record::Passage(_) => Section::Documents,
         Record::Memory(memory) => match memory.statement.kind() {
             Kind::UserFact => Section::RelatedFacts,
             Kind::ProjectState => Section::ProjectState,
@@ -332,6 +341,7 @@ fn newest_first(a: &Line, b: &Line) -> std::cmp::Ordering {
     let at = |line: &Line| match line.out.record.record() {
         Record::Memory(memory) => (memory.written_at, memory.id.to_string()),
         Record::Turn(turn) => (turn.at, turn.conversation.to_string()),
+        Record::Passage(passage) => (passage.received_at, passage.id.to_string()),
     };
     at(b).cmp(&at(a))
 }
@@ -352,6 +362,7 @@ fn pack_item(line: &Line, pass: &Pass<'_, class::Read>) -> PackItemView {
         expires_at: item.expires_at,
         no_expiry_reason: item.no_expiry_reason,
         score: item.score,
+        citation: item.citation,
         tokens: line.tokens,
     }
 }

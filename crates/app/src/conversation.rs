@@ -139,7 +139,10 @@ impl App {
         let found = self.backend.fetch(pass, &[Key::Conversation(id.clone())], now).await?.pop().flatten();
         match found {
             Some(Found::Conversation(conversation, n_turns)) => Ok((conversation, n_turns)),
-            Some(Found::Memory(_) | Found::Turn(_) | Found::Pack(_)) | None => Err(Error::NotFound.into()),
+            Some(
+                Found::Memory(_) | Found::Turn(_) | Found::Pack(_) | Found::Passage(_) | Found::Source(_),
+            )
+            | None => Err(Error::NotFound.into()),
         }
     }
 
@@ -275,7 +278,7 @@ pub(crate) fn listed_turn(listed: Listed) -> Option<Turn> {
 fn turn_view(record: &Record) -> Option<view::TurnView> {
     match record {
         Record::Turn(turn) => Some(view::turn(turn)),
-        Record::Memory(_) => None,
+        Record::Memory(_) | Record::Passage(_) => None,
     }
 }
 

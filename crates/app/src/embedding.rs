@@ -91,6 +91,19 @@ impl App {
         vectors
     }
 
+    /// The vectors of texts, one for each, however long it takes.
+    pub(crate) async fn all_vectors(&self, texts: &[Content]) -> Vec<Option<Vector>> {
+        let texts: Vec<&Content> = texts.iter().collect();
+        let mut vectors = Vec::with_capacity(texts.len());
+        let mut rest = texts.as_slice();
+        while !rest.is_empty() {
+            let (call, after) = rest.split_at(call_length(rest));
+            vectors.extend(self.embed(Role::Passage, call).await);
+            rest = after;
+        }
+        vectors
+    }
+
     /// The vector of a text to keep.
     pub(crate) async fn passage_vector(&self, text: &Content) -> Option<Vector> {
         self.embed(Role::Passage, &[text]).await.pop().flatten()

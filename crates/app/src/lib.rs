@@ -4,6 +4,10 @@
 
 mod access;
 mod admin;
+mod answer_cache;
+mod answers;
+mod authorization;
+mod citation;
 mod context;
 mod conversation;
 pub mod embedding;
@@ -13,10 +17,12 @@ mod memory;
 mod pack;
 mod recall;
 mod record;
+mod register;
 mod release;
 mod remember;
 mod session;
 mod settings;
+mod sources;
 pub mod view;
 
 use std::sync::Arc;
@@ -26,6 +32,8 @@ use merkwelt_inference::TokenCounter;
 use merkwelt_store::Backend;
 
 pub use admin::{GroupRequest, KeyRequest, TenantRequest};
+pub use answers::{AnswerAudience, AnswerRequest, Basis, LookUpRequest, LookedUp, Maker, Miss};
+pub use authorization::Resource;
 pub use context::ContextRequest;
 pub use conversation::{Appended, PageRequest, TurnRequest};
 pub use embedding::{EmbeddingModel, Offload};
@@ -37,7 +45,8 @@ pub use recall::RecallRequest;
 pub use record::RunContext;
 pub use release::Released;
 pub use remember::{CorrectRequest, IdempotentRequest, StatementRequest};
-pub use settings::{Boundary, SessionLimits, Settings};
+pub use settings::{AnswerLimits, Boundary, SessionLimits, Settings};
+pub use sources::{PassageRequest, RemovalReceipt, RevisionReceipt, RevisionRequest, SourceRequest};
 
 /// The application: the ports it was wired with and its settings. Cheap to share behind an `Arc`.
 pub struct App {
@@ -48,6 +57,7 @@ pub struct App {
     settings: Settings,
     sessions: session::Sessions,
     prefixes: pack::Prefixes,
+    answers: answer_cache::Answers,
 }
 
 impl std::fmt::Debug for App {
@@ -67,7 +77,9 @@ impl App {
         settings: Settings,
     ) -> Self {
         let sessions = session::Sessions::new(settings.session);
-        Self { backend, env, model, counter, settings, sessions, prefixes: pack::Prefixes::default() }
+        let answers = answer_cache::Answers::new(settings.answers, &*env);
+        let prefixes = pack::Prefixes::default();
+        Self { backend, env, model, counter, settings, sessions, prefixes, answers }
     }
 
     /// Proves the holder of a presented key.

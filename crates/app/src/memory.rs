@@ -48,7 +48,14 @@ impl App {
             let found = self.backend.fetch(&allowed, &[Key::Memory(id.clone())], now).await?.pop().flatten();
             let fresh = match found {
                 Some(Found::Memory(memory)) => admit(Record::Memory(memory), now, None).ok(),
-                Some(Found::Conversation(..) | Found::Turn(_) | Found::Pack(_)) | None => None,
+                Some(
+                    Found::Conversation(..)
+                    | Found::Turn(_)
+                    | Found::Pack(_)
+                    | Found::Passage(_)
+                    | Found::Source(_),
+                )
+                | None => None,
             };
             let fresh = fresh.into_iter().collect();
             let released = self.release_memories(&allowed, fresh, None, run, id.as_str().as_bytes()).await?;

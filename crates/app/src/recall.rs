@@ -24,6 +24,8 @@ pub struct RecallRequest {
     pub kinds: KindSet,
     /// Which turns.
     pub turns: Turns,
+    /// Whether passages of current sources take part.
+    pub documents: bool,
     /// Only memories that came from this conversation.
     pub conversation: Option<ConversationId>,
     /// Metadata that must be equal.
@@ -92,6 +94,7 @@ fn query(search: &RecallRequest, vector: Option<(Vector, Fusion)>, now: Timestam
         k: search.k,
         kinds: search.kinds.clone().rankable(),
         turns: search.turns.clone(),
+        documents: search.documents,
         conversation: search.conversation.clone(),
         metadata: search.metadata.clone(),
         interval: search.interval,
@@ -121,6 +124,7 @@ pub(crate) fn tokens(record: &Record) -> u32 {
     match record {
         Record::Memory(memory) => memory.tokens,
         Record::Turn(turn) => turn.tokens,
+        Record::Passage(passage) => passage.tokens,
     }
 }
 

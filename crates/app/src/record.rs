@@ -4,7 +4,8 @@
 use merkwelt_authz::{Pass, class};
 use merkwelt_domain::freshness::Fresh;
 use merkwelt_domain::memory::{Author, Memory, Owner, Revision};
-use merkwelt_domain::{MemoryId, ReadId};
+use merkwelt_domain::source::{Passage, PassageId};
+use merkwelt_domain::{KnowledgeEpoch, MemoryId, ReadId};
 use merkwelt_ledger::canonical::Integer;
 use merkwelt_ledger::commitment::{Commitment, OpeningKey};
 use merkwelt_ledger::read::{ReadKind, RecordLabel, record_statement};
@@ -102,6 +103,29 @@ impl App {
         body: Vec<u8>,
         pack: Option<Pack>,
     ) -> Result<Released, Attempt> {
+        self.release_as(pass, reading, outgoing, body, (pack, None)).await
+    }
+
+    /// As [`App::release`], of something that rests on what was known in a generation of sources and rights: if
+    /// that has risen, nothing leaves.
+    pub(crate) async fn release_under(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        reading: Reading<'_>,
+        body: Vec<u8>,
+        knowledge: KnowledgeEpoch,
+    ) -> Result<Released, Attempt> {
+        self.release_as(pass, reading, &[], body, (None, Some(knowledge))).await
+    }
+
+    async fn release_as(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        reading: Reading<'_>,
+        outgoing: &[Outgoing],
+        body: Vec<u8>,
+        (pack, knowledge): (Option<Pack>, Option<KnowledgeEpoch>),
+    ) -> Result<Released, Attempt> {
         let now = self.env.now();
         let mut openings = Openings::new(self);
         let request = openings.commit("request", reading.request)?;
@@ -129,6 +153,8 @@ impl App {
         let record = ReadRecord {
             event,
             standing: outgoing.iter().filter_map(standing).collect(),
+            passages: outgoing.iter().filter_map(passage).collect(),
+            knowledge,
             openings: openings.keys,
             keep_until: now.plus_days(self.settings.evidence_days),
             pack,
@@ -142,7 +168,17 @@ fn standing(out: &Outgoing) -> Option<(MemoryId, Revision)> {
     match &out.record {
         Delivered::Current(fresh) => match fresh.get() {
             Record::Memory(memory) => Some((memory.id.clone(), memory.revision)),
-            Record::Turn(_) => None,
+            Record::Turn(_) | Record::Passage(_) => None,
+        },
+        Delivered::Past(_) => None,
+    }
+}
+
+fn passage(out: &Outgoing) -> Option<PassageId> {
+    match &out.record {
+        Delivered::Current(fresh) => match fresh.get() {
+            Record::Passage(passage) => Some(passage.id.clone()),
+            Record::Memory(_) | Record::Turn(_) => None,
         },
         Delivered::Past(_) => None,
     }
@@ -165,6 +201,7 @@ fn read_item(out: &Outgoing, openings: &mut Openings<'_>) -> Result<ReadItem, At
                 revision,
             })
         }
+        Record::Passage(passage) => passage_item(passage, score_micro, openings),
         Record::Turn(turn) => {
             let (id, revision) = (turn.conversation.as_str().to_owned(), turn.number);
             let statement = statement(&id, revision, turn.at, turn.text.expose())?;
@@ -179,6 +216,26 @@ fn read_item(out: &Outgoing, openings: &mut Openings<'_>) -> Result<ReadItem, At
             })
         }
     }
+}
+
+/// A passage names source, revision and region in its commitment, so an auditor opens exactly what was read
+///
+fn passage_item(
+    passage: &Passage,
+    score: Option<i64>,
+    openings: &mut Openings<'_>,
+) -> Result<ReadItem, Attempt> {
+    let id = passage.id.to_string();
+    let statement = statement(&id, passage.revision.number(), passage.received_at, passage.text.expose())?;
+    Ok(ReadItem {
+        label: RecordLabel::Document,
+        written_at: passage.received_at,
+        personal: false,
+        score_micro: score,
+        commitment: openings.commit("record", &statement)?,
+        id,
+        revision: passage.revision.number(),
+    })
 }
 
 /// A value written by a model stays labelled so.

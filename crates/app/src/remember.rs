@@ -172,9 +172,15 @@ impl App {
             Some(Found::Memory(memory)) if memory.statement.kind() == Kind::Feedback => {
                 Err(Error::invalid("id", AGENT_RULES).into())
             }
-            Some(Found::Memory(_) | Found::Conversation(..) | Found::Turn(_) | Found::Pack(_)) | None => {
-                Ok(())
-            }
+            Some(
+                Found::Memory(_)
+                | Found::Conversation(..)
+                | Found::Turn(_)
+                | Found::Pack(_)
+                | Found::Passage(_)
+                | Found::Source(_),
+            )
+            | None => Ok(()),
         }
     }
 

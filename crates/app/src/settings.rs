@@ -37,8 +37,28 @@ impl Default for SessionLimits {
     }
 }
 
+/// Limits of the answer cache, which lives in memory only.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AnswerLimits {
+    /// How old a kept answer may be, in milliseconds. It is one condition among others; 0 gives none again.
+    pub age_ms_max: i64,
+    /// How many answers are kept for one subject, or for everybody of a tenant together.
+    pub n_per_scope_max: usize,
+    /// How many answers are kept in all.
+    pub n_answers_max: usize,
+    /// The least cosine at which two questions count as the same.
+    pub cosine_min: f32,
+}
+
+impl Default for AnswerLimits {
+    /// One day, 200 per scope, 20,000 in all, a cosine of 0.97.
+    fn default() -> Self {
+        Self { age_ms_max: 86_400_000, n_per_scope_max: 200, n_answers_max: 20_000, cosine_min: 0.97 }
+    }
+}
+
 /// Settings of the use cases.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Default lifetimes of kinds.
     pub lifetimes: Lifetimes,
@@ -46,6 +66,8 @@ pub struct Settings {
     pub boundary: Boundary,
     /// The session layer.
     pub session: SessionLimits,
+    /// The answer cache.
+    pub answers: AnswerLimits,
     /// How long a delivered pack can be rebuilt and the openings of a read are kept, in days.
     pub evidence_days: u32,
     /// How long an idempotency key is remembered, in days.
@@ -59,6 +81,7 @@ impl Default for Settings {
             lifetimes: Lifetimes::default(),
             boundary: Boundary::default(),
             session: SessionLimits::default(),
+            answers: AnswerLimits::default(),
             evidence_days: 180,
             idempotency_days: 1,
         }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
 
+use crate::epoch::KnowledgeEpoch;
 use crate::freshness::{Evidence, Standing, Validity};
 use crate::ids::{GroupId, Purpose, RevisionId, SourceId, is_invisible};
 use crate::memory::{Expiry, Revision};
@@ -192,12 +193,12 @@ pub struct Region {
     unit: RegionUnit,
     first: u32,
     last: u32,
-    bounds: Option<[u16; 4]>,
+    bounds: Option<[i32; 4]>,
 }
 
 impl Region {
     /// From line or paragraph `first` to `last`, counted from one, on a page where there are pages.
-    /// `bounds` is left, top, right and bottom in thousandths of the page.
+    /// `bounds` is left, bottom, right and top in hundredths of a point, as PDF measures a page.
     ///
     /// # Errors
     /// [`Error::Region`].
@@ -205,7 +206,7 @@ impl Region {
         page: Option<u32>,
         unit: RegionUnit,
         (first, last): (u32, u32),
-        bounds: Option<[u16; 4]>,
+        bounds: Option<[i32; 4]>,
     ) -> Result<Self, Error> {
         let ordered = first >= 1 && last >= first && page != Some(0);
         if ordered { Ok(Self { page, unit, first, last, bounds }) } else { Err(Error::Region) }
@@ -229,9 +230,9 @@ impl Region {
         (self.first, self.last)
     }
 
-    /// Left, top, right and bottom in thousandths of the page.
+    /// Left, bottom, right and top in hundredths of a point.
     #[must_use]
-    pub fn bounds(&self) -> Option<[u16; 4]> {
+    pub fn bounds(&self) -> Option<[i32; 4]> {
         self.bounds
     }
 }
@@ -328,6 +329,8 @@ pub struct SourceHead {
     pub valid_from: Timestamp,
     /// When the source ends.
     pub expiry: Expiry,
+    /// The generation of sources and rights in which this was so.
+    pub knowledge: KnowledgeEpoch,
 }
 
 impl Evidence for SourceHead {

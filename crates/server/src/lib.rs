@@ -6,5 +6,6 @@ pub mod cli;
 pub mod config;
 pub mod env;
 pub mod http;
+mod intake;
 pub mod model;
 pub mod wiring;

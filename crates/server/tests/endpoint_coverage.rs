@@ -27,18 +27,39 @@ fn sample(method: &str, route: &str) -> Option<(String, Option<Value>)> {
         ("POST", "/v1/groups/{name}/members") => Some(json!({ "add": ["anna"] })),
         ("POST", "/v1/keys") => Some(json!({ "label": "new", "role": "auditor" })),
         ("POST", "/v1/tenants") => Some(json!({ "name": "globex" })),
-        ("GET" | "DELETE", _) => None,
+        ("POST", "/v1/answers") => Some(json!({
+            "question": "How long?", "answer": "Thirty days.", "model": "m", "prompt": "p",
+            "sources": [{ "source_id": format!("src_{}", "a".repeat(26)), "revision": 1 }],
+        })),
+        ("POST", "/v1/answers/lookup") => {
+            Some(json!({ "question": "How long?", "model": "m", "prompt": "p" }))
+        }
+        ("POST", "/v1/authorizations/check") => {
+            Some(json!({ "resource": { "memory": format!("mem_{}", "a".repeat(26)) } }))
+        }
+        ("POST", "/v1/sources") => Some(json!({ "title": "Travel expenses" })),
+        ("PUT", "/v1/sources/{id}/revisions") => Some(json!({})),
+        ("POST", "/v1/sources/{id}/publish" | "/v1/sources/{id}/restore") => {
+            Some(json!({ "revision_id": format!("rev_{}", "a".repeat(26)) }))
+        }
+        ("PUT", "/v1/sources/{id}/audience") => Some(json!({ "groups": null })),
+        ("POST", "/v1/sources/{id}/withdraw") | ("GET" | "DELETE", _) => None,
         _ => return None,
     };
     let id = |prefix: &str| format!("{prefix}_{}", "a".repeat(26));
+    if route == "/v1/citations/{id}" {
+        return Some((format!("/v1/citations/{}.1", id("rev")), body));
+    }
     let prefix = match route.split('/').nth(2)? {
         "memories" => "mem",
         "packs" => "pac",
         "conversations" => "con",
         "keys" => "key",
+        "sources" => "src",
         _ => "",
     };
     let path = route.replace("{id}", &id(prefix)).replace("{name}", "nobody").replace("{index}", "999999");
+    let path = path.replace("{revision}", &id("rev"));
     Some((path, body))
 }
 

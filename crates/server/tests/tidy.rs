@@ -17,7 +17,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("store", &["authz", "domain", "ledger"]),
     ("store-sqlite", &["authz", "domain", "ledger", "store"]),
     ("app", &["authz", "domain", "inference", "ledger", "store"]),
-    ("server", &["app", "authz", "domain", "inference", "ledger", "store", "store-sqlite"]),
+    ("server", &["app", "authz", "domain", "inference", "intake", "ledger", "store", "store-sqlite"]),
 ];
 
 /// Worldly dependencies and the only crates that may name them.

@@ -215,6 +215,7 @@ pub(crate) struct Read {
 pub(crate) struct ReadRest {
     standing: Vec<(merkwelt_domain::MemoryId, merkwelt_domain::memory::Revision)>,
     passages: Vec<merkwelt_domain::source::PassageId>,
+    knowledge: Option<merkwelt_domain::KnowledgeEpoch>,
     openings: Vec<u8>,
     keep_until: Timestamp,
     pack: Option<merkwelt_store::record::Pack>,
@@ -223,9 +224,10 @@ pub(crate) struct ReadRest {
 impl Read {
     /// Splits the event off.
     pub(crate) fn of(record: ReadRecord) -> (Self, merkwelt_store::change::ReadEvent) {
-        let ReadRecord { event, standing, passages, openings, keep_until, pack } = record;
+        let ReadRecord { event, standing, passages, knowledge, openings, keep_until, pack } = record;
         let id = event.id.as_str().to_owned();
-        (Self { id, record: ReadRest { standing, passages, openings, keep_until, pack } }, event)
+        let record = ReadRest { standing, passages, knowledge, openings, keep_until, pack };
+        (Self { id, record }, event)
     }
 }
 
@@ -255,6 +257,9 @@ fn check_standing(work: &Work<'_>, viewer: &Viewer, read: &ReadRest, at: Timesta
         if !stands {
             return Err(Error::ContentMoved);
         }
+    }
+    if read.knowledge.is_some_and(|known| known != work.state.epochs.knowledge) {
+        return Err(Error::ContentMoved);
     }
     check_passages(work.db, viewer.subject(), &read.passages, at)
 }

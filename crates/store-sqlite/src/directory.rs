@@ -194,7 +194,7 @@ impl Cell {
             let person = Some((&keys.tags, event.as_str()));
             let draft = witness.admin(EntryType::DirectoryChanged, change, &group, person)?;
             work.raise_grants();
-                work.raise_knowledge();
+            work.raise_knowledge();
             work.append(&[draft], at)
         })
     }

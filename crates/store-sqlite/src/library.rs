@@ -85,7 +85,12 @@ impl Snapshot<'_> {
     }
 
     /// A passage for this caller: of the current revision, or also of one that was replaced by another.
-    pub(crate) fn passage_at(&self, id: &PassageId, now: i64, current: bool) -> Result<Option<Passage>, Error> {
+    pub(crate) fn passage_at(
+        &self,
+        id: &PassageId,
+        now: i64,
+        current: bool,
+    ) -> Result<Option<Passage>, Error> {
         const CURRENT: &str = concat!(passage_rows!(), current!(), " AND ", shown!());
         const CITED: &str = concat!(
             passage_rows!(),
@@ -135,6 +140,7 @@ impl Snapshot<'_> {
             revision_id: text_at(row, 2)?.parse().map_err(|_| Error::Damaged)?,
             valid_from: time_at(row, 3)?,
             expiry: expiry_at(row, 4)?,
+            knowledge: self.state.epochs.knowledge,
         }))
     }
 }
@@ -180,7 +186,12 @@ fn source_body(cell: &Cell, id: &str, sealed: &[u8]) -> Result<(Title, Option<Co
     Ok((body.title.parse().map_err(|_| Error::Damaged)?, origin.map_err(|_| Error::Damaged)?))
 }
 
-fn passage_body(cell: &Cell, source: &str, place: Place<'_>, sealed: &[u8]) -> Result<(Content, Vec<Title>), Error> {
+fn passage_body(
+    cell: &Cell,
+    source: &str,
+    place: Place<'_>,
+    sealed: &[u8],
+) -> Result<(Content, Vec<Title>), Error> {
     let plain = cell.owner_keys(source)?.sealer.open(place, sealed)?;
     let body: PassageBody = serde_json::from_slice(&plain).map_err(|_| Error::Damaged)?;
     let headings = body.headings.iter().map(|text| text.parse().map_err(|_| Error::Damaged));

@@ -7,8 +7,8 @@ use merkwelt_authz::{
     Class, Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
 };
 use merkwelt_domain::{
-    Content, ConversationId, FaultPoint, GroupName, KeyId, RevisionId, SourceId, SubjectId, SubjectRef, TenantId,
-    Timestamp,
+    Content, ConversationId, FaultPoint, GroupName, KeyId, RevisionId, SourceId, SubjectId, SubjectRef,
+    TenantId, Timestamp,
 };
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};

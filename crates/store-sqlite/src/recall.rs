@@ -9,10 +9,10 @@ use rusqlite::{OptionalExtension as _, named_params};
 
 use crate::cell::Cell;
 use crate::error::Sql as _;
+use crate::library::passage_place;
 use crate::rows::{
     MEMORY_COLUMNS, TURN_COLUMNS, memory_place, open_vector, read_memory, read_turn, turn_place,
 };
-use crate::library::passage_place;
 use crate::shard::{Eyes, Probe, Row, Shard, advance, search};
 use crate::snapshot::{Snapshot, Viewer, shown, visible};
 

@@ -5,7 +5,7 @@ use merkwelt_authz::{Pass, class};
 use merkwelt_domain::conversation::{Conversation, Turn};
 use merkwelt_domain::memory::{Revision, Statement};
 use merkwelt_domain::source::PassageId;
-use merkwelt_domain::{ConversationId, GroupName, MemoryId, ReadId, Timestamp};
+use merkwelt_domain::{ConversationId, GroupName, KnowledgeEpoch, MemoryId, ReadId, Timestamp};
 use merkwelt_ledger::commitment::{Commitment, OpeningKey};
 use merkwelt_ledger::read::{ReadKind, RecordLabel};
 use merkwelt_ledger::token::Trace;
@@ -155,6 +155,9 @@ pub struct ReadRecord {
     /// The passages that are about to be released as current: refused in the same way if one of them no
     /// longer is, or is no longer for this caller.
     pub passages: Vec<PassageId>,
+    /// The generation of sources and rights that what is released rests on as a whole, where it does: refused in
+    /// the same way if it has risen since.
+    pub knowledge: Option<KnowledgeEpoch>,
     /// Keys that open the event's commitments, encoded by the app; kept encrypted under the subject's key.
     pub openings: Vec<u8>,
     /// Until when the openings are kept.

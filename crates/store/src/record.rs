@@ -12,7 +12,6 @@ use merkwelt_domain::{
 
 /// A searchable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "most values are memories, so boxing them would cost more")]
 pub enum Record {
     /// A memory.
     Memory(Memory),

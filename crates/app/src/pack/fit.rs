@@ -189,11 +189,14 @@ fn is_delivered(lines: &[Line], line: &Line) -> bool {
 }
 
 fn same_record(a: &Record, b: &Record) -> bool {
-    use merkwelt_store::record::Record::{Memory, Turn};
+    use merkwelt_store::record::Record::{Memory, Passage, Turn};
     match (a, b) {
         (Memory(a), Memory(b)) => a.id == b.id,
         (Turn(a), Turn(b)) => a.conversation == b.conversation && a.number == b.number,
-        (Memory(_), Turn(_)) | (Turn(_), Memory(_)) => false,
+        (Passage(a), Passage(b)) => a.id == b.id,
+        (Memory(_), Turn(_) | Passage(_))
+        | (Turn(_), Memory(_) | Passage(_))
+        | (Passage(_), Memory(_) | Turn(_)) => false,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use merkwelt_authz::{Request, action};
 use merkwelt_domain::memory::Revision;
-use merkwelt_domain::{MemoryId, PackId, ReadId};
+use merkwelt_domain::{MemoryId, PackId, ReadId, RevisionId};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::query::Key;
 use merkwelt_store::record::{Found, Pack, Record};
@@ -52,6 +52,7 @@ fn place(line: &Line) -> Place {
     let (id, revision) = match line.out.record.record() {
         Record::Memory(memory) => (memory.id.to_string(), memory.revision.number()),
         Record::Turn(turn) => (turn.conversation.to_string(), turn.number),
+        Record::Passage(passage) => (passage.id.to_string(), passage.revision.number()),
     };
     Place { section: line.section, id, revision }
 }
@@ -77,7 +78,14 @@ impl App {
             let found = self.backend.fetch(&allowed, &[Key::Pack(id.clone())], now).await?.pop().flatten();
             let rebuilt = match found {
                 Some(Found::Pack(pack)) => Some(self.rebuild(&allowed, &pack).await?),
-                Some(Found::Memory(_) | Found::Conversation(..) | Found::Turn(_)) | None => None,
+                Some(
+                    Found::Memory(_)
+                    | Found::Conversation(..)
+                    | Found::Turn(_)
+                    | Found::Passage(_)
+                    | Found::Source(_),
+                )
+                | None => None,
             };
             let (body, outgoing, tokens) = rebuilt.clone().unwrap_or_default();
             let reading = Reading {
@@ -133,6 +141,9 @@ fn key(place: &Place) -> Result<Key, Attempt> {
     if place.id.starts_with(MemoryId::PREFIX) {
         let id = place.id.parse().map_err(damaged)?;
         Ok(Key::MemoryAt(id, Revision::from_number(place.revision)))
+    } else if place.id.starts_with(RevisionId::PREFIX) {
+        // What was withdrawn or deleted since, or is not for this caller any more, does not come back.
+        Ok(Key::PassageAt(place.id.parse().map_err(damaged)?))
     } else {
         Ok(Key::Turn(place.id.parse().map_err(damaged)?, place.revision))
     }
@@ -142,6 +153,9 @@ fn kept(found: Option<Found>) -> Result<Record, Attempt> {
     match found {
         Some(Found::Memory(memory)) => Ok(Record::Memory(memory)),
         Some(Found::Turn(turn)) => Ok(Record::Turn(turn)),
-        Some(Found::Conversation(..) | Found::Pack(_)) | None => Err(Error::NotRetained.into()),
+        Some(Found::Passage(passage)) => Ok(Record::Passage(passage)),
+        Some(Found::Conversation(..) | Found::Pack(_) | Found::Source(_)) | None => {
+            Err(Error::NotRetained.into())
+        }
     }
 }

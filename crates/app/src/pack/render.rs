@@ -3,6 +3,7 @@
 
 use merkwelt_domain::conversation::Turn;
 use merkwelt_domain::memory::{Expiry, Memory};
+use merkwelt_domain::source::{Passage, Region};
 use merkwelt_domain::text::{CLOSE, OPEN};
 use merkwelt_store::record::Record;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,7 @@ pub(crate) fn line(section: Section, record: &Record) -> String {
     match record {
         Record::Memory(memory) => memory_line(section, memory),
         Record::Turn(turn) => turn_line(section, turn),
+        Record::Passage(passage) => passage_line(passage),
     }
 }
 
@@ -101,6 +103,27 @@ fn turn_line(section: Section, turn: &Turn) -> String {
     } else {
         format!("{}: {text}\n", turn.speaker.name())
     }
+}
+
+/// What a model needs to cite it stands before the words: source, revision, place and validity.
+fn passage_line(passage: &Passage) -> String {
+    let from = passage.valid_from.to_string();
+    format!(
+        "- [{}, {} revision {}, {}, valid from {}] {}\n",
+        passage.title.expose(),
+        passage.source,
+        passage.revision.number(),
+        place(&passage.region),
+        from.get(..10).unwrap_or(&from),
+        indented(passage.text.expose()),
+    )
+}
+
+fn place(region: &Region) -> String {
+    let (first, last) = region.lines();
+    let unit = region.unit().name();
+    let lines = if first == last { format!("{unit} {first}") } else { format!("{unit}s {first}-{last}") };
+    region.page().map_or(lines.clone(), |page| format!("page {page}, {lines}"))
 }
 
 /// Lines of one record stay recognisable as one: no break of any kind starts a line of its own, so a text cannot

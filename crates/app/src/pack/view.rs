@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::view::{OriginView, OwnerView, ScopeView, ScoreView};
+use crate::view::{OriginView, OwnerView, ScopeView, ScoreView, SourceRefView};
 
 /// The stable prefix: the same bytes, and the same `etag`, until a rule or a fact in scope changes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -78,6 +78,9 @@ pub struct PackItemView {
     /// Why it was ranked where it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<ScoreView>,
+    /// Only for passages: what to cite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub citation: Option<SourceRefView>,
     /// Tokens of its line.
     pub tokens: u32,
 }

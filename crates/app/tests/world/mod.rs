@@ -211,6 +211,7 @@ pub(crate) fn search(question: &str) -> RecallRequest {
         k: TopK::default(),
         kinds: KindSet::all(),
         turns: Turns::None,
+        documents: true,
         conversation: None,
         metadata: Vec::new(),
         interval: None,

@@ -47,6 +47,28 @@ impl<T: DeserializeOwned> FromRequest<Face> for BatchJson<T> {
     }
 }
 
+/// A document as it was sent, with the media type it was declared to have.
+pub(super) struct DocumentBody {
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
+    /// The declared media type, without parameters.
+    pub(super) media: String,
+}
+
+impl FromRequest<Face> for DocumentBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, face: &Face) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        not_repeatable(idempotent(&parts, &[])?.as_ref())?;
+        let declared = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media = declared.and_then(|value| value.split(';').next()).map(|text| text.trim().to_owned());
+        let media = media.ok_or_else(|| Problem::of(Code::UNSUPPORTED_MEDIA_TYPE))?;
+        let bytes = collected(body, &parts.headers, face, face.limits.document_bytes_max).await?;
+        Ok(Self { bytes: bytes.into(), media })
+    }
+}
+
 /// A write without a body.
 #[derive(Debug)]
 pub(super) struct NoBody {
@@ -196,5 +218,22 @@ impl<T: std::str::FromStr> FromRequestParts<Face> for Id<T> {
         let params = params.map_err(|_| Problem::not_found())?;
         let text = params.iter().next().map(|(_, value)| value);
         text.and_then(|text| text.parse().ok()).map(Self).ok_or_else(Problem::not_found)
+    }
+}
+
+/// The two variable parts of an address. What is no id of the wanted type is answered like an unknown one.
+#[derive(Debug)]
+pub(super) struct Pair<A, B>(pub(super) A, pub(super) B);
+
+impl<A: std::str::FromStr, B: std::str::FromStr> FromRequestParts<Face> for Pair<A, B> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Face) -> Result<Self, Problem> {
+        let params = RawPathParams::from_request_parts(parts, face).await;
+        let params = params.map_err(|_| Problem::not_found())?;
+        let mut texts = params.iter().map(|(_, value)| value);
+        let first = texts.next().and_then(|text| text.parse().ok());
+        let second = texts.next().and_then(|text| text.parse().ok());
+        first.zip(second).map(|(a, b)| Self(a, b)).ok_or_else(Problem::not_found)
     }
 }

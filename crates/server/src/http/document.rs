@@ -68,7 +68,10 @@ const REPEATABLE: [&str; 7] = [
 ];
 
 /// Operations that deliver content.
-const READS: [&str; 7] = [
+const READS: [&str; 10] = [
+    "resolve_citation",
+    "look_up_answer",
+    "check_authorization",
     "list_memories",
     "read_memory",
     "recall",

@@ -17,6 +17,8 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// The largest body of a batch in bytes.
     pub batch_bytes_max: usize,
+    /// The largest document in bytes.
+    pub document_bytes_max: usize,
     /// The most bytes of all headers and the address together.
     pub header_bytes_max: usize,
     /// How long a body may take to arrive.
@@ -28,11 +30,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 MiB, 8 MiB for a batch, 16 KiB of headers, 10 and 30 seconds, 256 requests.
+    /// 1 MiB, 8 MiB for a batch, 32 MiB for a document, 16 KiB of headers, 10 and 30 seconds, 256 requests.
     fn default() -> Self {
         Self {
             body_bytes_max: 1024 * 1024,
             batch_bytes_max: 8 * 1024 * 1024,
+            document_bytes_max: 32 * 1024 * 1024,
             header_bytes_max: 16 * 1024,
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),

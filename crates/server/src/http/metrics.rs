@@ -38,6 +38,8 @@ struct Counts {
     unauthenticated: u64,
     retrievals: BTreeMap<&'static str, u64>,
     empty_retrievals: u64,
+    /// Looks for kept answers by what came of them: `hit`, or why not.
+    answers: BTreeMap<&'static str, u64>,
 }
 
 /// All counts of this process.
@@ -81,6 +83,11 @@ impl Registry {
     /// Counts a request for something unknown, of somebody else, or not allowed for another reason.
     pub(super) fn not_found(&self) {
         self.change(|counts| counts.not_found += 1);
+    }
+
+    /// Counts a look for a kept answer.
+    pub(super) fn answer(&self, result: &'static str) {
+        self.change(|counts| *counts.answers.entry(result).or_default() += 1);
     }
 
     /// Counts a request without a valid key.
@@ -150,6 +157,15 @@ fn render(counts: &Counts) -> String {
         "Searches and context packs that delivered nothing.",
     );
     line(&mut out, "merkwelt_empty_retrievals_total", counts.empty_retrievals);
+    head(
+        &mut out,
+        "merkwelt_answer_lookups_total",
+        "counter",
+        "Looks for kept answers by what came of them.",
+    );
+    for (result, n) in &counts.answers {
+        line(&mut out, &format!("merkwelt_answer_lookups_total{{result=\"{result}\"}}"), n);
+    }
     out
 }
 

@@ -2,6 +2,7 @@
 //! it does not see a store, and the only content it can send are the bytes of a released answer (I-4).
 
 mod answer;
+mod answers;
 mod body;
 mod caller;
 mod context;
@@ -18,6 +19,8 @@ mod observe;
 pub mod problem;
 mod recall;
 pub mod routes;
+mod source_views;
+mod sources;
 mod strict;
 mod tenants;
 mod words;
@@ -126,6 +129,18 @@ fn api() -> OpenApiRouter<Face> {
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
         .routes(routes!(tenants::list, tenants::create))
+        .routes(routes!(sources::register, sources::list))
+        .routes(routes!(sources::read, sources::delete))
+        .routes(routes!(sources::put_revision))
+        .routes(routes!(sources::manifest, sources::discard))
+        .routes(routes!(sources::publish))
+        .routes(routes!(sources::restore))
+        .routes(routes!(sources::admit))
+        .routes(routes!(sources::withdraw))
+        .routes(routes!(sources::cite))
+        .routes(routes!(answers::store))
+        .routes(routes!(answers::look_up))
+        .routes(routes!(answers::check))
         .routes(routes!(ledger::checkpoint))
         .routes(routes!(ledger::export))
         .routes(routes!(ledger::proof))

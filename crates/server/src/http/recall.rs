@@ -49,7 +49,10 @@ pub(super) struct RecallBody {
     pub kinds: Option<Vec<String>>,
     /// Which turns of conversations; none if absent.
     pub history: Option<HistoryBody>,
-    /// Only memories that came from this conversation.
+    /// Whether passages of current sources take part; yes if absent.
+    #[schema(default = true)]
+    pub documents: Option<bool>,
+    /// Only memories that came from this conversation. It leaves no passage.
     pub conversation: Option<String>,
     /// Metadata that must be equal, all of them.
     #[schema(value_type = Option<Object>)]
@@ -70,6 +73,7 @@ impl RecallBody {
             k: k.unwrap_or_default(),
             kinds: kinds(self.kinds.as_deref())?,
             turns: turns(self.history)?,
+            documents: self.documents.unwrap_or(true),
             conversation: optional("conversation", self.conversation.as_deref())?,
             metadata: metadata.into_iter().collect(),
             interval: self.interval.as_ref().map(IntervalBody::parse).transpose()?,

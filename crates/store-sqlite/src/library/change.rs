@@ -68,9 +68,8 @@ impl Cell {
         }
         let staged = self.analysed(&viewer, change)?;
         let reached = self.env.reach(FaultPoint::AfterKey).map_err(|_| Error::Unavailable);
-        let receipt = reached.and_then(|()| {
-            self.write_blocking(move |work| commit(work, &viewer, &witness, staged, at))
-        });
+        let receipt = reached
+            .and_then(|()| self.write_blocking(move |work| commit(work, &viewer, &witness, staged, at)));
         if is_new && receipt.is_err() {
             let _ = self.ring.discard(source.as_str());
         }
@@ -98,7 +97,8 @@ impl Cell {
     /// Deleted sources whose key is still there: their deletion was interrupted.
     pub(crate) fn unfinished_deletions(&self) -> Result<Vec<SourceId>, Error> {
         let gone: Vec<String> = self.snapshot(|_, db| {
-            let mut statement = db.prepare("SELECT id FROM sources WHERE state = 3 AND body IS NULL").sql()?;
+            let mut statement =
+                db.prepare("SELECT id FROM sources WHERE state = 3 AND body IS NULL").sql()?;
             let rows = statement.query_map([], |row| row.get(0)).sql()?;
             rows.collect::<rusqlite::Result<_>>().sql()
         })?;
@@ -186,7 +186,9 @@ fn apply(work: &mut Work<'_>, staged: Staged, at: Timestamp) -> Result<Option<Do
         }
         SourceChange::Admit { source, audience } => {
             let audience = resolve(work, &audience)?;
-            when(register::admit(&record(work, &source)?, &audience)?, || set_audience(work, &source, &audience))
+            when(register::admit(&record(work, &source)?, &audience)?, || {
+                set_audience(work, &source, &audience)
+            })
         }
         SourceChange::Withdraw { source } => {
             let effect = register::withdraw(&record(work, &source)?)?;
@@ -363,12 +365,8 @@ fn vectors_by_digest(
     let mut rows = statement.query([source]).sql()?;
     let mut found = BTreeMap::new();
     while let Some(row) = rows.next().sql()? {
-        let place = passage_place(
-            &work.cell.tenant,
-            crate::rows::text_at(row, 0)?,
-            row.get(1).sql()?,
-            "vector",
-        );
+        let place =
+            passage_place(&work.cell.tenant, crate::rows::text_at(row, 0)?, row.get(1).sql()?, "vector");
         let vector = crate::rows::open_vector(keys, place, crate::rows::blob_at(row, 3)?)?;
         found.insert(super::digest_at(row, 2)?, vector);
     }

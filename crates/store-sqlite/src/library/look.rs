@@ -9,9 +9,7 @@ use merkwelt_store::query::{Fusion, KindSet, ModelId, RecallQuery, TopK, Turns, 
 use merkwelt_store::source::{ManifestEntry, RevisionRecord, SourceProbe, SourceRecord, SourceResidue};
 use rusqlite::{Connection, Row};
 
-use super::{
-    audience_of, digest_at, expiry_at, passage_body, passage_place, region_at, source_body,
-};
+use super::{audience_of, digest_at, expiry_at, passage_body, passage_place, region_at, source_body};
 use crate::cell::Cell;
 use crate::error::Sql as _;
 use crate::rows::{blob_at, decoded, open_vector, text_at, time_at};

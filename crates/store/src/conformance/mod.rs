@@ -151,6 +151,7 @@ macro_rules! conformance_checks {
                 r_056_a_source_of_a_deleted_group_is_shown_to_nobody
                 r_056_a_passage_is_checked_again_when_it_is_released
                 r_054_changes_of_sources_and_rights_raise_the_knowledge_epoch
+                r_055_what_rests_on_an_older_generation_is_not_released
                 r_071_a_source_is_served_inside_its_window_only
                 r_034_sources_of_another_tenant_are_unknown
                 r_023_passages_of_others_change_no_score

@@ -204,5 +204,5 @@ pub(super) fn reading(
         items,
     };
     let keep_until = subject.env().now().plus_days(30);
-    Ok(ReadRecord { event, standing, passages, openings: vec![7; 32], keep_until, pack })
+    Ok(ReadRecord { event, standing, passages, knowledge: None, openings: vec![7; 32], keep_until, pack })
 }

@@ -13,9 +13,10 @@ use ring::digest::{SHA256, digest};
 
 use super::actor::{Actor, actor, app, group, parse, second_tenant, tenant_admin};
 use super::failure::{ensure, refused, same, there};
-use super::note::{ask, content, near, note, opening, vector};
+use super::note::{ask, content, near, note, opening, reading, vector};
 use super::subject::Subject;
 use super::{Failure, block};
+use crate::change::Batch;
 use crate::error::Error;
 use crate::query::{Key, RecallQuery, Turns};
 use crate::record::{Found, Record};
@@ -440,6 +441,22 @@ pub fn r_054_changes_of_sources_and_rights_raise_the_knowledge_epoch(s: &dyn Sub
     let before = epoch()?;
     anna.keep(note("likes tea"))?;
     same(epoch()?, before, "epoch after a memory")
+}
+
+/// What rests on a generation of knowledge as a whole is not released once that has risen.
+pub fn r_055_what_rests_on_an_older_generation_is_not_released(s: &dyn Subject) -> Result<(), Failure> {
+    let (own, anna) = (backend(s), app(s, "anna"));
+    let id = own.register("Returns", NewAudience::Tenant, POLICY)?;
+    own.replace(&id, &["Returned within thirty days."])?;
+    let known = anna.recall(&ask(s, "x")?)?.epochs.knowledge;
+    let release = || -> Result<_, Failure> {
+        let (record, now) = (reading(s, &[], None)?, s.env_now());
+        let record = crate::change::ReadRecord { knowledge: Some(known), ..record };
+        anna.act::<action::Recall, _>(|pass| block::on(s.backend().commit(Batch::read(pass, record, now))))
+    };
+    release()?;
+    own.replace(&id, &["Returned within seven days."])?;
+    refused(release(), Error::ContentMoved)
 }
 
 /// A passage of a later validity, or of a source that has ended, is not served.

@@ -210,6 +210,7 @@ impl State {
             revision_id: revision.id.clone(),
             valid_from: revision.valid_from,
             expiry: row.record.terms.expiry,
+            knowledge: view.epochs.knowledge,
         };
         admit(head, now, None).ok().map(merkwelt_domain::freshness::Fresh::into_inner)
     }

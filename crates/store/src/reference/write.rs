@@ -383,6 +383,9 @@ pub(super) fn read(
             return Err(Error::ContentMoved);
         }
     }
+    if record.knowledge.is_some_and(|known| known != view.epochs.knowledge) {
+        return Err(Error::ContentMoved);
+    }
     for id in &record.passages {
         // INVARIANT: R-056, rights and currency are looked at again when an answer is released.
         if !state.current_passages(&view, at, None).any(|shown| shown.passage.id == *id) {
