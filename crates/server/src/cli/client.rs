@@ -114,6 +114,15 @@ impl Client {
         self.finish(request.header("Content-Type", "application/json").send(body.to_string()))
     }
 
+    /// Puts a document.
+    ///
+    /// # Errors
+    /// The service cannot be reached.
+    pub fn put(&self, path: &str, media: &str, bytes: &[u8]) -> anyhow::Result<Answer> {
+        let request = self.with_headers(self.agent.put(format!("{}{path}", self.base)));
+        self.finish(request.header("Content-Type", media).send(bytes))
+    }
+
     fn with_headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
         let request = request.header("Authorization", format!("Bearer {}", self.key));
         match &self.subject {

@@ -10,6 +10,7 @@ mod init;
 mod key;
 mod models;
 mod ready;
+mod release_test;
 mod serve;
 mod verify;
 
@@ -44,6 +45,8 @@ enum Command {
     Models(models::Args),
     /// Verify an exported ledger without a server
     Verify(verify::Args),
+    /// Run the release drill against a running service: publish, replace, take a right away, delete, restore
+    ReleaseTest(release_test::Args),
     /// Check the data directory and say what to do
     Doctor(doctor::Args),
     /// Measure whether the promises hold under attack, and what they cost
@@ -65,6 +68,7 @@ impl Cli {
             Command::Key(args) => key::run(&args, &mut out),
             Command::Models(args) => models::run(&args, &mut out),
             Command::Verify(args) => verify::run(&args, &mut out),
+            Command::ReleaseTest(args) => release_test::run(&args, &mut out),
             Command::Doctor(args) => doctor::run(&args, &mut out),
             Command::Bench(args) => bench::run(&args, &mut out),
         }
