@@ -231,7 +231,7 @@ impl Replay {
         let questions = self.questions.remove(id).unwrap_or_default();
         for question in &questions {
             for conversation in [&old, &new] {
-                self.ask_one(question, conversation, revision, op)?;
+                self.ask_one(question, conversation, (revision, source.as_deref()), op)?;
             }
             self.ask_cache(question, source.as_deref(), revision)?;
         }
@@ -243,15 +243,19 @@ impl Replay {
         &mut self,
         question: &Question,
         conversation: &str,
-        revision: u64,
+        (revision, source): (u64, Option<&str>),
         op: &str,
     ) -> anyhow::Result<()> {
         let body = json!({ "question": question.text, "k": K });
         let found = self.person().post("/v1/recall", &body, None)?.success()?;
         let body = json!({ "question": question.text, "conversation": conversation, "budget": BUDGET });
         let pack = self.person().post("/v1/context", &body, None)?.success()?;
-        let said = text_of(&pack, "turn");
-        let of_document = |hit: &&Value| hit.get("citation").is_some();
+        // Another document may use the same words with another value; it is not what was asked about.
+        let keep_old = self.keep_old;
+        let own = |text: &str| keep_old || source.is_some_and(|source| text.contains(source));
+        let turn = text_of(&pack, "turn");
+        let said: String = turn.split("\n- [").filter(|passage| own(passage)).collect();
+        let of_document = |hit: &&Value| hit.get("citation").is_some_and(|c| own(&text_of(c, "source_id")));
         let hits = found.get("hits").and_then(Value::as_array).cloned().unwrap_or_default();
         let hits: Vec<String> = hits.iter().filter(of_document).map(|hit| text_of(hit, "text")).collect();
         let current = question.timeline.range(..=revision).next_back().map(|(_, value)| value.clone());

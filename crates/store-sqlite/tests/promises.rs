@@ -7,6 +7,7 @@ mod promises {
     mod erasure;
     mod group_commit;
     mod lifecycle;
+    mod sources;
     mod vectors;
     mod world;
 }

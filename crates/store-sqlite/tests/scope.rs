@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-const CONTENT: [&str; 4] = ["FROM memories", "FROM turns", "FROM conversations", "FROM packs"];
+const CONTENT: [&str; 5] =
+    ["FROM memories", "FROM turns", "FROM conversations", "FROM packs", "FROM passages"];
 /// Rooms that answer callers. Writers, the shard's loader and the erasure work on the tenant's own behalf and
 /// hand nothing to a caller.
 const ANSWERING: [&str; 2] = ["read.rs", "recall.rs"];
@@ -23,13 +24,27 @@ fn r_030_every_statement_that_fetches_content_for_a_caller_binds_the_scope() {
                     .find("named_params")
                     .or_else(|| statement.find(".query"))
                     .unwrap_or(420.min(statement.len()));
-                let bound =
-                    ["visible!()", ":subject", "owner = ?2"].iter().any(|b| statement[..end].contains(b));
+                let bound = ["visible!()", "shown!()", ":subject", "owner = ?2"]
+                    .iter()
+                    .any(|b| statement[..end].contains(b));
                 assert!(bound, "{room}: `{table}` without a bound scope:\n{statement}");
             }
         }
     }
     assert!(n_statements >= 10, "only {n_statements} statements were found; the rooms were renamed");
+}
+
+#[test]
+fn r_056_every_statement_that_fetches_a_passage_for_a_caller_asks_for_its_audience() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/library.rs")).unwrap();
+    let uses: Vec<String> = text
+        .match_indices("passage_rows!(),")
+        .map(|(at, _)| text[at..].chars().take(420).collect())
+        .collect();
+    assert!(uses.len() >= 3, "only {} statements were found; the room was rewritten", uses.len());
+    for statement in uses {
+        assert!(statement.contains("shown!()"), "a passage without an audience:\n{statement}");
+    }
 }
 
 #[test]
