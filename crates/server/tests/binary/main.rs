@@ -11,3 +11,4 @@ mod power;
 mod readme;
 mod running;
 mod service;
+mod sources;
