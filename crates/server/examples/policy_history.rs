@@ -26,6 +26,8 @@ struct Counts {
     events: u64,
     asked: u64,
     /// Hits of a revision that is not the current one.
+    stale_revisions: u64,
+    /// Hits that say an obsolete value, whatever their revision.
     stale_hits: u64,
     /// Questions with such a hit among the first five.
     stale_questions: u64,
@@ -57,6 +59,7 @@ struct Document {
     source: Option<String>,
     revision: u64,
     approved: BTreeMap<String, String>,
+    current: Option<String>,
     conversation: String,
 }
 
@@ -171,6 +174,7 @@ impl Replay {
                 source: None,
                 revision: 0,
                 approved: BTreeMap::new(),
+                current: None,
                 conversation: self.opened()?,
             };
             self.documents.insert(id.to_owned(), document);
@@ -191,7 +195,10 @@ impl Replay {
             self.counts.embedded += number_of(&made, "embedded");
             self.counts.reused += number_of(&made, "reused");
         }
-        self.documents.get_mut(id).context("the document is there")?.revision = revision;
+        let document = self.documents.get_mut(id).context("the document is there")?;
+        document.revision = revision;
+        document.current =
+            self.texts.get(&(id.to_owned(), revision)).and_then(|t| document.approved.get(t)).cloned();
         self.counts.restored += u64::from(restored);
         Ok(())
     }
@@ -212,6 +219,7 @@ impl Replay {
         self.counts.deletes += 1;
         let Some(document) = self.documents.get_mut(id) else { return Ok(()) };
         document.revision = 0;
+        document.current = None;
         let Some(source) = &document.source else { return Ok(()) };
         if self.keep_old {
             return Ok(());
@@ -225,13 +233,13 @@ impl Replay {
 
     fn ask(&mut self, id: &str, op: &str) -> anyhow::Result<()> {
         let Some(document) = self.documents.get(id) else { return Ok(()) };
-        let (old, revision, source) =
-            (document.conversation.clone(), document.revision, document.source.clone());
+        let (old, revision) = (document.conversation.clone(), document.revision);
+        let (source, current) = (document.source.clone(), document.current.clone());
         let new = self.opened()?;
         let questions = self.questions.remove(id).unwrap_or_default();
         for question in &questions {
             for conversation in [&old, &new] {
-                self.ask_one(question, conversation, (revision, source.as_deref()), op)?;
+                self.ask_one(question, conversation, (revision, source.as_deref(), current.as_deref()), op)?;
             }
             self.ask_cache(question, source.as_deref(), revision)?;
         }
@@ -243,7 +251,7 @@ impl Replay {
         &mut self,
         question: &Question,
         conversation: &str,
-        (revision, source): (u64, Option<&str>),
+        (revision, source, current_id): (u64, Option<&str>, Option<&str>),
         op: &str,
     ) -> anyhow::Result<()> {
         let body = json!({ "question": question.text, "k": K });
@@ -257,6 +265,10 @@ impl Replay {
         let said: String = turn.split("\n- [").filter(|passage| own(passage)).collect();
         let of_document = |hit: &&Value| hit.get("citation").is_some_and(|c| own(&text_of(c, "source_id")));
         let hits = found.get("hits").and_then(Value::as_array).cloned().unwrap_or_default();
+        let of_revision =
+            |hit: &&Value| hit.pointer("/citation/revision_id").and_then(Value::as_str) != current_id;
+        let old = hits.iter().filter(of_document).filter(of_revision).count();
+        self.counts.stale_revisions += u64::try_from(old)?;
         let hits: Vec<String> = hits.iter().filter(of_document).map(|hit| text_of(hit, "text")).collect();
         let current = question.timeline.range(..=revision).next_back().map(|(_, value)| value.clone());
         let current = current.filter(|value| revision > 0 && !value.is_empty());
@@ -330,6 +342,7 @@ impl Replay {
         };
         writeln!(out, "events replayed            {}", c.events)?;
         writeln!(out, "questions asked            {}", c.asked)?;
+        writeln!(out, "hits of an old revision    {}", c.stale_revisions)?;
         writeln!(out, "stale value in the first 5 {:.3}", share(c.stale_questions, c.asked))?;
         writeln!(out, "stale value in the pack    {:.3}", share(c.stale_values, c.asked))?;
         writeln!(out, "stale cached answers       {} of {}", c.stale_answers, c.cached_answers)?;

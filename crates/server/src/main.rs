@@ -7,6 +7,12 @@ use clap::Parser;
 use merkwelt_server::cli::Cli;
 
 fn main() -> ExitCode {
+    // INVARIANT: I-12, a message of a fault may quote what was being read, so only its place is told.
+    std::panic::set_hook(Box::new(|fault| {
+        let place =
+            fault.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
+        let _ = writeln!(std::io::stderr(), "merkwelt: a fault inside the program{place}");
+    }));
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
