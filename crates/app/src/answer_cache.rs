@@ -130,3 +130,79 @@ fn drop_oldest(all: &mut BTreeMap<Address, VecDeque<Entry>>) {
     }
     all.retain(|_, entries| !entries.is_empty());
 }
+
+#[cfg(test)]
+mod tests {
+    use merkwelt_domain::env::fixed::FixedEnv;
+    use merkwelt_store::query::ModelId;
+
+    use super::*;
+
+    fn content(text: &str) -> Content {
+        Content::question(text, 1000).unwrap()
+    }
+
+    fn vector(model: &str, values: [f32; 2]) -> Vector {
+        Vector { model: ModelId::recorded(model), values: values.to_vec() }
+    }
+
+    fn kept(answer: &str, at: i64) -> Kept {
+        Kept {
+            answer: content(answer),
+            sources: Vec::new(),
+            knowledge: KnowledgeEpoch::default(),
+            at: Timestamp::from_millis(at),
+            vector: Some(vector("a", [1.0, 0.0])),
+        }
+    }
+
+    fn address(env: &FixedEnv, model: &str) -> Address {
+        let maker = Maker {
+            model: merkwelt_store::evidence::token(model).unwrap(),
+            prompt: merkwelt_store::evidence::token("1").unwrap(),
+        };
+        Address { tenant: TenantId::random(env), subject: None, shared: true, maker }
+    }
+
+    #[test]
+    fn r_043_an_answer_is_found_under_its_own_address_only() {
+        let env = FixedEnv::at(0);
+        let answers = Answers::new(AnswerLimits::default(), &env);
+        let (one, other) = (address(&env, "m"), address(&env, "m"));
+        let now = Timestamp::from_millis(0);
+        answers.put(one.clone(), &content("How  long?"), kept("thirty", 0), now);
+        assert_eq!(answers.exact(&one, &content("how long?")).map(|k| k.answer), Some(content("thirty")));
+        assert!(answers.exact(&other, &content("how long?")).is_none());
+        assert!(answers.exact(&one, &content("how wide?")).is_none());
+    }
+
+    #[test]
+    fn near_questions_count_only_of_one_model_and_only_if_near_enough() {
+        let env = FixedEnv::at(0);
+        let answers = Answers::new(AnswerLimits::default(), &env);
+        let one = address(&env, "m");
+        answers.put(one.clone(), &content("How long?"), kept("thirty", 0), Timestamp::from_millis(0));
+        assert!(answers.near(&one, &vector("a", [1.0, 0.1]), 0.97).is_some());
+        assert!(answers.near(&one, &vector("a", [1.0, 1.0]), 0.97).is_none());
+        assert!(answers.near(&one, &vector("b", [1.0, 0.0]), 0.97).is_none());
+    }
+
+    #[test]
+    fn the_oldest_answers_make_room_and_old_ones_go() {
+        let env = FixedEnv::at(0);
+        let limits = AnswerLimits { n_per_scope_max: 2, n_answers_max: 3, ..AnswerLimits::default() };
+        let answers = Answers::new(limits, &env);
+        let (one, two) = (address(&env, "m"), address(&env, "n"));
+        for (at, question) in ["a", "b", "c"].into_iter().enumerate() {
+            let at = i64::try_from(at).unwrap();
+            answers.put(one.clone(), &content(question), kept(question, at), Timestamp::from_millis(at));
+        }
+        assert!(answers.exact(&one, &content("a")).is_none() && answers.exact(&one, &content("b")).is_some());
+        answers.put(two.clone(), &content("d"), kept("d", 3), Timestamp::from_millis(3));
+        answers.put(two.clone(), &content("e"), kept("e", 4), Timestamp::from_millis(4));
+        assert!(answers.exact(&one, &content("b")).is_none() && answers.exact(&two, &content("d")).is_some());
+        let late = limits.age_ms_max + 5;
+        answers.put(two.clone(), &content("f"), kept("f", late), Timestamp::from_millis(late));
+        assert!(answers.exact(&two, &content("e")).is_none());
+    }
+}

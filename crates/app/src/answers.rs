@@ -194,8 +194,8 @@ impl App {
         vector: Option<&Vector>,
     ) -> Option<Kept> {
         self.answers.exact(address, &wanted.question).or_else(|| {
-            let vector = vector?;
-            self.answers.near(address, vector, self.settings.answers.cosine_min)
+            let (vector, least) = (vector?, self.settings.answers.cosine_min?);
+            self.answers.near(address, vector, least)
         })
     }
 

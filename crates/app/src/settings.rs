@@ -46,14 +46,16 @@ pub struct AnswerLimits {
     pub n_per_scope_max: usize,
     /// How many answers are kept in all.
     pub n_answers_max: usize,
-    /// The least cosine at which two questions count as the same.
-    pub cosine_min: f32,
+    /// The least cosine at which two questions count as the same; none at all if absent. Two questions about one
+    /// document can be nearer to each other than two wordings of one, so an answer to another question may be
+    /// given: in a replay of policy histories, 1 of 80 at 0.97.
+    pub cosine_min: Option<f32>,
 }
 
 impl Default for AnswerLimits {
-    /// One day, 200 per scope, 20,000 in all, a cosine of 0.97.
+    /// One day, 200 per scope, 20,000 in all, and only to the same words.
     fn default() -> Self {
-        Self { age_ms_max: 86_400_000, n_per_scope_max: 200, n_answers_max: 20_000, cosine_min: 0.97 }
+        Self { age_ms_max: 86_400_000, n_per_scope_max: 200, n_answers_max: 20_000, cosine_min: None }
     }
 }
 
