@@ -13,9 +13,11 @@ use crate::cell::Cell;
 use crate::crypt::Place;
 use crate::error::Sql as _;
 use crate::instance::Sqlite;
+use crate::library::{passage_place, source_place};
 use crate::log::read_head;
 use crate::pool::lock;
-use crate::rows::{blob_at, memory_place, text_at, turn_place};
+use crate::rows::{memory_place, plain_place, text_at, turn_place};
+use crate::schema;
 
 /// What was found at one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +73,9 @@ fn look(cell: &Cell, db: &Connection) -> Result<(u64, Option<String>), Error> {
     if verdict.as_deref() != Ok("ok") {
         return Ok((0, Some(format!("its database is damaged; {RESTORE}"))));
     }
+    if !schema::is_own(&schema::CELL, db)? {
+        return Ok((0, Some(format!("its tables are not described as they should be; {RESTORE}"))));
+    }
     let stored = read_head(db)?;
     let size = stored.size();
     let Some(rebuilt) = rebuild(db)? else {
@@ -80,14 +85,17 @@ fn look(cell: &Cell, db: &Connection) -> Result<(u64, Option<String>), Error> {
         return Ok((size, Some(format!("its ledger does not lead to its head; {RESTORE}"))));
     }
     let mut seen = Seen::default();
-    seen.table(
-        cell,
-        db,
-        "SELECT id, revision, owner, body, terms FROM memories ORDER BY owner",
-        memory_place,
-    )?;
-    let turns = "SELECT conversation, number, owner, body, terms FROM turns ORDER BY owner";
+    let subjects = "SELECT id, 0, id, reference FROM subjects WHERE erasing = 0";
+    seen.table(cell, db, subjects, |tenant, id, _, _| plain_place(tenant, "subjects", id))?;
+    let memories = "SELECT id, revision, owner, body, terms, opening, vector FROM memories ORDER BY owner";
+    seen.table(cell, db, memories, memory_place)?;
+    let turns = "SELECT conversation, number, owner, body, terms, opening, vector FROM turns ORDER BY owner";
     seen.table(cell, db, turns, turn_place)?;
+    let sources = "SELECT id, 0, id, body FROM sources WHERE body IS NOT NULL";
+    seen.table(cell, db, sources, |tenant, id, _, _| source_place(tenant, id))?;
+    let passages = "SELECT revision, number, source, body, terms, NULL, vector FROM passages
+                    WHERE body IS NOT NULL ORDER BY source";
+    seen.table(cell, db, passages, passage_place)?;
     Ok((size, seen.problem()))
 }
 
@@ -129,8 +137,14 @@ impl Seen {
 fn opens(cell: &Cell, row: &Row<'_>, place: MakePlace) -> Result<(), Error> {
     let (id, number) = (text_at(row, 0)?, row.get(1).sql()?);
     let keys = cell.owner_keys(text_at(row, 2)?)?;
-    keys.sealer.open(place(&cell.tenant, id, number, "body"), blob_at(row, 3)?)?;
-    keys.sealer.open(place(&cell.tenant, id, number, "terms"), blob_at(row, 4)?).map(|_| ())
+    let columns = row.as_ref().column_count();
+    for (at, column) in (3..columns).zip(["body", "terms", "opening", "vector"]) {
+        let sealed = row.get_ref(at).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
+        if let Some(sealed) = sealed {
+            keys.sealer.open(place(&cell.tenant, id, number, column), sealed)?;
+        }
+    }
+    Ok(())
 }
 
 /// The head that the leaves lead to, or `None` if a leaf does not have its hash or its place.

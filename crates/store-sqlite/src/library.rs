@@ -34,7 +34,7 @@ pub(crate) fn passage_place<'a>(
 }
 
 /// Where a source's own words stand.
-fn source_place<'a>(tenant: &'a TenantId, id: &'a str) -> Place<'a> {
+pub(crate) fn source_place<'a>(tenant: &'a TenantId, id: &'a str) -> Place<'a> {
     Place { tenant: tenant.as_str(), table: "sources", row: id, revision: 0, column: "body" }
 }
 

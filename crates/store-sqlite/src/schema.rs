@@ -182,6 +182,20 @@ fn apply(connection: &mut Connection, migration: &Migration, checksum: &[u8]) ->
     tx.commit()
 }
 
+/// Whether the tables are described as the migrations made them; a changed bit may stand there too.
+pub(crate) fn is_own(kind: &Kind, connection: &Connection) -> Result<bool, merkwelt_store::Error> {
+    let mut fresh = Connection::open_in_memory().sql()?;
+    for migration in kind.migrations {
+        apply(&mut fresh, migration, &[]).sql()?;
+    }
+    Ok(described(connection).sql()? == described(&fresh).sql()?)
+}
+
+fn described(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    let sql = "SELECT name, sql FROM sqlite_schema ORDER BY name";
+    connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
 /// Brings the write-ahead log into the main file and empties it. Whether a reader stood in the way is
 /// returned: SQLite reports that as a success (`busy` = 1) that did nothing.
 pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<bool> {

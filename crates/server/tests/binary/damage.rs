@@ -141,7 +141,10 @@ fn one_damaged_tenant_is_named_and_refused_and_the_others_are_served() {
     case("no keyring", "keys.db", RESTORE, &|path| std::fs::remove_file(path).unwrap());
     case("empty keyring", "keys.db", RESTORE, &|path| cut(path, 0));
     case("newer keyring", "keys.db", "newer version", &newer);
-    case("older", "cell.db", RESTORE, &|path| flip(path, 63, 0x01));
+    case("older", "cell.db", RESTORE, &|path| {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&[0], 63).unwrap();
+    });
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn a_changed_page_is_found_by_doctor_and_never_half_served() {
     let whole = instance.fresh("pages");
     let pages = length(&instance.file(&whole, "cell.db")) / 8192;
     let mut n_found = 0;
-    for page in (1..pages).step_by(3) {
+    for page in (1..pages).step_by(5) {
         let data = instance.fresh("pages");
         let path = instance.file(&data, "cell.db");
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -227,7 +230,7 @@ fn a_changed_page_is_found_by_doctor_and_never_half_served() {
         }
     }
     // The others hold nothing yet where they were changed.
-    assert!(n_found >= 5, "doctor found {n_found} of {} changed pages", pages / 3);
+    assert!(n_found >= 3, "doctor found {n_found} of {} changed pages", pages / 5);
 }
 
 #[test]
