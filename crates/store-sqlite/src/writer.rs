@@ -56,8 +56,10 @@ impl<T: Send, F: FnOnce(&mut Work<'_>) -> Result<T, Error> + Send> Job for Batch
     }
 
     fn finish(self: Box<Self>, end: Result<(), Error>) {
-        // A refused batch keeps its own reason; an accepted one is only true after the commit.
-        let result = if self.result.is_ok() { end.and(self.result) } else { self.result };
+        // A refused batch keeps its own reason; an accepted one is only true after the commit, and one that
+        // never ran shares the reason of the group.
+        let result =
+            if self.result.is_ok() || self.work.is_some() { end.and(self.result) } else { self.result };
         // Nobody waits any more if the caller gave up; the batch is durable all the same.
         match self.answer {
             Answer::Future(answer) => drop(answer.send(result)),

@@ -89,3 +89,30 @@ fn a_changed_bit_is_found_or_changes_nothing_that_counts() {
     assert!(n_found > 100, "only {n_found} changes were found");
     assert!(silent.iter().all(|column| UNCOVERED.contains(&column.as_str())), "{silent:?}");
 }
+
+#[test]
+fn damage_met_by_a_write_is_told_as_damage_whatever_page_it_is() {
+    let mut world = World::new();
+    for number in 0..40 {
+        world.remember("anna", note(&format!("fact number {number}"))).unwrap();
+    }
+    world.close();
+    let path = world.cell().join("cell.db");
+    let whole = fs::read(&path).unwrap();
+    let mut n_refused = 0;
+    for page in 1..whole.len() / PAGE {
+        let mut changed = whole.clone();
+        changed[page * PAGE..page * PAGE + 8].fill(0xA5);
+        fs::write(&path, &changed).unwrap();
+        world.reopen().unwrap();
+        if let Err(error) = world.remember("anna", note("met on the way")) {
+            n_refused += 1;
+            let noted = world.store().ailing();
+            assert!(noted.iter().any(|ailing| ailing.tenant == world.keys.tenant), "page {page}: {error}");
+        }
+        world.close();
+    }
+    assert!(n_refused > 5, "only {n_refused} pages matter to a write");
+}
+
+const PAGE: usize = 8192;
