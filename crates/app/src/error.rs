@@ -22,6 +22,9 @@ pub enum Error {
     /// same bytes.
     #[error("not found")]
     Denied,
+    /// The caller's key ended while its request was under way.
+    #[error("no valid key")]
+    KeyEnded,
     /// A field of the request is not acceptable.
     #[error("{field}: {reason}")]
     Invalid {

@@ -389,6 +389,21 @@ fn l_19_entries_about_one_person_share_nothing_that_links_them() {
 }
 
 #[test]
+fn r_029_a_key_that_ends_during_a_request_gets_no_second_attempt() {
+    let world = World::new();
+    let anna = world.person("anna");
+    world.remember(&anna, statement(Kind::UserFact, "Anna leads the depot"));
+    let admin = world.request(Role::TenantAdmin, None);
+    now(world.app.revoke_key(&admin, anna.caller().key())).unwrap();
+    // The holder was proven before the key ended.
+    assert_eq!(now(world.app.recall(&anna, &search("depot"))).err(), Some(Error::KeyEnded));
+    assert_eq!(
+        now(world.app.remember(&anna, &[statement(Kind::UserFact, "x")], None)).err(),
+        Some(Error::KeyEnded)
+    );
+}
+
+#[test]
 fn l_28_denials_are_entries_and_the_answer_is_that_of_something_unknown() {
     let world = World::new();
     let anna = world.person("anna");

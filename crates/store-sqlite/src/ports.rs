@@ -432,10 +432,15 @@ impl Registry for Sqlite {
             if credential.revoked_at.is_some() {
                 return Ok(());
             }
-            // A capability that was minted for this key is worth nothing from now on.
-            cell.key_entry(viewer, witness, ("revoked", key.clone(), true), at)?;
+            cell.key_entry(viewer, witness, ("revoked", key.clone(), false), at)?;
             inner.env.reach(FaultPoint::AfterEntry).map_err(|_| Error::Unavailable)?;
-            lock(&inner.control).revoke_key(&key, at)
+            lock(&inner.control).revoke_key(&key, at)?;
+            // A capability that was minted for this key is worth nothing from now on. Only now, because one that
+            // was minted before the key's row said so would live on.
+            cell.write_blocking(|work| {
+                work.raise_grants();
+                Ok(())
+            })
         }))
     }
 

@@ -216,6 +216,7 @@ impl From<Error> for Problem {
         match error {
             // A subject that is being erased is answered like one that does not exist (I-9).
             Error::NotFound | Error::Erasing => Self::not_found(),
+            Error::KeyEnded => Self::of(Code::UNAUTHENTICATED),
             Error::Denied => Self { denied: true, ..Self::not_found() },
             Error::Invalid { field, reason } => FieldError::new(field, reason).into(),
             Error::Conflict(Conflict::Revision) => Self::of(Code::CONFLICT_REVISION),
