@@ -51,6 +51,8 @@ struct Findings {
     reused: bool,
     recalled: Recalled,
     last_turns: Vec<Turn>,
+    /// Whether the last turns are of the present sitting and not kept.
+    sitting: bool,
     neighbours: Vec<Turn>,
     flat: FlatCost,
     route: StateRoute,
@@ -120,7 +122,8 @@ impl App {
             flat.items += last_turns.len() as u64;
             flat.tokens += last_turns.iter().map(|turn| u64::from(turn.tokens)).sum::<u64>();
         }
-        Ok(Findings { memories, reused, recalled, last_turns, neighbours, flat, route })
+        let sitting = kept.is_none();
+        Ok(Findings { memories, reused, recalled, last_turns, sitting, neighbours, flat, route })
     }
 
     /// The named conversation, if its turns are kept; an error if it is not the subject's.
@@ -204,8 +207,9 @@ impl App {
         };
         let mut rules = prefix(Kind::Feedback, Section::Rules, Why::Rule);
         rules.reverse();
+        let of_turn = if findings.sitting { Delivered::Sitting } else { Delivered::Current };
         let last_turns = findings.last_turns.iter().filter_map(|turn| {
-            let record = current(Record::Turn(turn.clone()), None)?;
+            let record = admit(Record::Turn(turn.clone()), now, None).ok().map(of_turn)?;
             Some(line(Section::Conversation, Why::LastTurn, record, None))
         });
         Offer {

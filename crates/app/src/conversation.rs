@@ -185,8 +185,12 @@ impl App {
                 turns: fresh.iter().filter_map(|f| turn_view(f.get())).collect(),
                 next: next.map(|cursor| cursor.as_str().to_owned()),
             };
+            let delivered = match conversation.retention {
+                Retention::Session => Delivered::Sitting,
+                Retention::KeptDays(_) => Delivered::Current,
+            };
             let outgoing: Vec<_> =
-                fresh.into_iter().map(|f| Outgoing { record: Delivered::Current(f), score: None }).collect();
+                fresh.into_iter().map(|f| Outgoing { record: delivered(f), score: None }).collect();
             let reading = reading(read_id, &page.run, id.as_str().as_bytes(), &outgoing);
             self.release(&allowed, reading, &outgoing, encode(&answer)?, None).await
         })

@@ -3,15 +3,15 @@
 
 use merkwelt_authz::{Pass, class};
 use merkwelt_domain::freshness::Fresh;
-use merkwelt_domain::memory::{Author, Memory, Owner, Revision};
+use merkwelt_domain::memory::{Author, Memory, Owner};
 use merkwelt_domain::source::{Passage, PassageId};
-use merkwelt_domain::{KnowledgeEpoch, MemoryId, ReadId};
+use merkwelt_domain::{KnowledgeEpoch, ReadId};
 use merkwelt_ledger::canonical::Integer;
 use merkwelt_ledger::commitment::{Commitment, OpeningKey};
 use merkwelt_ledger::read::{ReadKind, RecordLabel, record_statement};
 use merkwelt_ledger::token::Token;
 use merkwelt_ledger::token::Trace;
-use merkwelt_store::change::{Batch, ReadEvent, ReadItem, ReadRecord};
+use merkwelt_store::change::{Batch, ReadEvent, ReadItem, ReadRecord, Shown};
 use merkwelt_store::evidence::{token, utc};
 use merkwelt_store::record::{IndexVersion, Pack, Record};
 
@@ -35,14 +35,17 @@ pub struct RunContext {
 pub(crate) enum Delivered {
     /// Admitted as current; the commit of the read event checks that it still is.
     Current(Fresh<Record>),
-    /// Part of a pack that is rebuilt: delivered once, and never again served as current.
+    /// A turn of the present sitting; the commit checks that its conversation still is the subject's.
+    Sitting(Fresh<Record>),
+    /// Part of a pack that is rebuilt: delivered once, and never again served as current. The commit checks that
+    /// it is still kept.
     Past(Record),
 }
 
 impl Delivered {
     pub(crate) fn record(&self) -> &Record {
         match self {
-            Self::Current(fresh) => fresh.get(),
+            Self::Current(fresh) | Self::Sitting(fresh) => fresh.get(),
             Self::Past(record) => record,
         }
     }
@@ -152,7 +155,7 @@ impl App {
         };
         let record = ReadRecord {
             event,
-            standing: outgoing.iter().filter_map(standing).collect(),
+            standing: outgoing.iter().filter_map(shown).collect(),
             passages: outgoing.iter().filter_map(passage).collect(),
             knowledge,
             openings: openings.keys,
@@ -164,14 +167,15 @@ impl App {
     }
 }
 
-fn standing(out: &Outgoing) -> Option<(MemoryId, Revision)> {
-    match &out.record {
-        Delivered::Current(fresh) => match fresh.get() {
-            Record::Memory(memory) => Some((memory.id.clone(), memory.revision)),
-            Record::Turn(_) | Record::Passage(_) => None,
-        },
-        Delivered::Past(_) => None,
-    }
+fn shown(out: &Outgoing) -> Option<Shown> {
+    Some(match (&out.record, out.record.record()) {
+        (Delivered::Sitting(_), Record::Turn(turn)) => Shown::Sitting(turn.conversation.clone()),
+        (Delivered::Past(_), Record::Memory(memory)) => Shown::Past(memory.id.clone(), memory.revision),
+        (_, Record::Memory(memory)) => Shown::Current(memory.id.clone(), memory.revision),
+        (_, Record::Turn(turn)) => Shown::Turn(turn.conversation.clone(), turn.number),
+        // Passages are asked for by their own rule.
+        (_, Record::Passage(_)) => return None,
+    })
 }
 
 fn passage(out: &Outgoing) -> Option<PassageId> {
@@ -180,7 +184,7 @@ fn passage(out: &Outgoing) -> Option<PassageId> {
             Record::Passage(passage) => Some(passage.id.clone()),
             Record::Memory(_) | Record::Turn(_) => None,
         },
-        Delivered::Past(_) => None,
+        Delivered::Past(_) | Delivered::Sitting(_) => None,
     }
 }
 

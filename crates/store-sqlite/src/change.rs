@@ -10,11 +10,11 @@ use merkwelt_ledger::commitment::{Commitment, OpeningKey};
 use merkwelt_ledger::entry::{ChangeType, Draft};
 use merkwelt_ledger::read::record_statement;
 use merkwelt_store::Error;
-use merkwelt_store::change::{EntryRef, Idempotency, Outcome, ReadRecord, Receipt, Write};
+use merkwelt_store::change::{EntryRef, Idempotency, Outcome, ReadRecord, Receipt, Shown, Write};
 use merkwelt_store::evidence::{Touched, token, utc};
 use merkwelt_store::query::Vector;
 use merkwelt_store::record::Epochs;
-use rusqlite::{OptionalExtension as _, named_params};
+use rusqlite::{OptionalExtension as _, ToSql, named_params};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -213,7 +213,7 @@ pub(crate) struct Read {
 
 /// What of a [`ReadRecord`] is left once its event became entries.
 pub(crate) struct ReadRest {
-    standing: Vec<(merkwelt_domain::MemoryId, merkwelt_domain::memory::Revision)>,
+    standing: Vec<Shown>,
     passages: Vec<merkwelt_domain::source::PassageId>,
     knowledge: Option<merkwelt_domain::KnowledgeEpoch>,
     openings: Vec<u8>,
@@ -237,24 +237,10 @@ impl Drop for ReadRest {
     }
 }
 
+/// INVARIANT: I-7, what changed since it was read is not released.
 fn check_standing(work: &Work<'_>, viewer: &Viewer, read: &ReadRest, at: Timestamp) -> Result<(), Error> {
-    let mut statement = work
-        .db
-        .prepare_cached(concat!(
-            "SELECT 1 FROM memories WHERE id = :id AND revision = :revision AND standing = 0
-               AND valid_from <= :at AND (expires_at IS NULL OR expires_at > :at)
-               AND written_at <= :latest AND ",
-            visible!()
-        ))
-        .sql()?;
-    for (id, revision) in &read.standing {
-        let stands = statement
-            .exists(named_params! {
-                ":id": id.as_str(), ":revision": revision.number(), ":at": at.millis(),
-                ":latest": at.millis().saturating_add(SKEW_MILLIS), ":subject": viewer.subject(),
-            })
-            .sql()?;
-        if !stands {
+    for shown in &read.standing {
+        if !may_be_shown(work, viewer, shown, at.millis())? {
             return Err(Error::ContentMoved);
         }
     }
@@ -262,6 +248,47 @@ fn check_standing(work: &Work<'_>, viewer: &Viewer, read: &ReadRest, at: Timesta
         return Err(Error::ContentMoved);
     }
     check_passages(work.db, viewer.subject(), &read.passages, at)
+}
+
+/// Whether something may be shown now as what it is about to be shown.
+fn may_be_shown(work: &Work<'_>, viewer: &Viewer, shown: &Shown, at: i64) -> Result<bool, Error> {
+    let (latest, subject) = (at.saturating_add(SKEW_MILLIS), viewer.subject());
+    let exists = |sql, parameters: &[(&str, &dyn ToSql)]| {
+        work.db.prepare_cached(sql).and_then(|mut statement| statement.exists(parameters)).sql()
+    };
+    match shown {
+        Shown::Current(id, revision) => exists(
+            concat!(
+                "SELECT 1 FROM memories WHERE id = :id AND revision = :revision AND standing = 0
+                   AND valid_from <= :at AND (expires_at IS NULL OR expires_at > :at)
+                   AND written_at <= :latest AND ",
+                visible!()
+            ),
+            named_params! {
+                ":id": id.as_str(), ":revision": revision.number(), ":at": at, ":latest": latest,
+                ":subject": subject,
+            },
+        ),
+        Shown::Past(id, revision) => exists(
+            concat!(
+                "SELECT 1 FROM memories WHERE id = :id AND revision = :revision AND standing <> 3
+                   AND (expires_at IS NULL OR expires_at > :at) AND ",
+                visible!()
+            ),
+            named_params! {
+                ":id": id.as_str(), ":revision": revision.number(), ":at": at, ":subject": subject,
+            },
+        ),
+        Shown::Turn(id, number) => exists(
+            "SELECT 1 FROM turns WHERE conversation = :id AND number = :number AND owner = :subject
+               AND at <= :at AND expires_at > :at",
+            named_params! { ":id": id.as_str(), ":number": number, ":at": at, ":subject": subject },
+        ),
+        Shown::Sitting(id) => exists(
+            "SELECT 1 FROM conversations WHERE id = :id AND owner = :subject",
+            named_params! { ":id": id.as_str(), ":subject": subject },
+        ),
+    }
 }
 
 fn keep_read(work: &Work<'_>, viewer: &Viewer, read: &Read) -> Result<(), Error> {

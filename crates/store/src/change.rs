@@ -144,14 +144,27 @@ pub struct ReadItem {
     pub commitment: Commitment,
 }
 
+/// Something that is about to be shown, and as what (I-7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// A memory as current.
+    Current(MemoryId, Revision),
+    /// A memory in a pack that is made again: it must still be kept, see [`crate::query::Key::MemoryAt`].
+    Past(MemoryId, Revision),
+    /// A kept turn.
+    Turn(ConversationId, u32),
+    /// Turns of the present sitting of a conversation, which the store does not hold.
+    Sitting(ConversationId),
+}
+
 /// A read to record before anything of it leaves.
 #[derive(Debug)]
 pub struct ReadRecord {
     /// The event; the store appends it.
     pub event: ReadEvent,
-    /// The memories that are about to be released as current: the store refuses with
-    /// [`crate::Error::ContentMoved`] if one of them no longer is.
-    pub standing: Vec<(MemoryId, Revision)>,
+    /// What is about to be released: the store refuses with [`crate::Error::ContentMoved`] if one of them may no
+    /// longer be shown as it is.
+    pub standing: Vec<Shown>,
     /// The passages that are about to be released as current: refused in the same way if one of them no
     /// longer is, or is no longer for this caller.
     pub passages: Vec<PassageId>,

@@ -15,7 +15,7 @@ use super::block;
 use super::failure::there;
 use super::note::{Note, ask, content, opening, reading};
 use super::subject::{Subject, new_key};
-use crate::change::{Batch, Idempotency, NewTurn, Outcome, Receipt, Write};
+use crate::change::{Batch, Idempotency, NewTurn, Outcome, Receipt, Shown, Write};
 use crate::error::Error;
 use crate::ports::{DirectoryChange, Erased, Residue, Tenant};
 use crate::query::{Key, Listing, PageSize, RecallQuery, ScanQuery};
@@ -234,6 +234,16 @@ impl<'s> Actor<'s> {
     #[track_caller]
     pub(super) fn deliver(&self, records: &[Record]) -> Result<Receipt, Failure> {
         let (record, now) = (reading(self.subject, records, None)?, self.subject.env().now());
+        self.act::<action::Recall, _>(|pass| {
+            block::on(self.subject.backend().commit(Batch::read(pass, record, now)))
+        })
+    }
+
+    /// Records a read that shows one thing.
+    #[track_caller]
+    pub(super) fn show(&self, shown: Shown) -> Result<Receipt, Failure> {
+        let (mut record, now) = (reading(self.subject, &[], None)?, self.subject.env().now());
+        record.standing = vec![shown];
         self.act::<action::Recall, _>(|pass| {
             block::on(self.subject.backend().commit(Batch::read(pass, record, now)))
         })

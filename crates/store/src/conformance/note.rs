@@ -7,7 +7,7 @@ use merkwelt_ledger::read::{ReadKind, RecordLabel};
 
 use super::Failure;
 use super::subject::Subject;
-use crate::change::{NewMemory, NewOwner, ReadEvent, ReadItem, ReadRecord};
+use crate::change::{NewMemory, NewOwner, ReadEvent, ReadItem, ReadRecord, Shown};
 use crate::evidence::token;
 use crate::query::{Fusion, KindSet, RecallQuery, TopK, Turns, Vector};
 use crate::record::{IndexVersion, Pack, Record};
@@ -168,11 +168,14 @@ pub(super) fn reading(
     for record in records {
         let (id, revision, at, personal) = match record {
             Record::Memory(memory) => {
-                standing.push((memory.id.clone(), memory.revision));
+                standing.push(Shown::Current(memory.id.clone(), memory.revision));
                 let personal = matches!(memory.owner, merkwelt_domain::memory::Owner::Subject(_));
                 (memory.id.as_str(), memory.revision.number(), memory.written_at, personal)
             }
-            Record::Turn(turn) => (turn.conversation.as_str(), turn.number, turn.at, true),
+            Record::Turn(turn) => {
+                standing.push(Shown::Turn(turn.conversation.clone(), turn.number));
+                (turn.conversation.as_str(), turn.number, turn.at, true)
+            }
             Record::Passage(passage) => {
                 passages.push(passage.id.clone());
                 (passage.id.revision.as_str(), passage.id.number, passage.received_at, false)

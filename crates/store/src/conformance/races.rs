@@ -11,7 +11,7 @@ use super::actor::{app, tenant_admin};
 use super::failure::{ensure, refused, same, there};
 use super::note::{ask, note};
 use super::subject::Subject;
-use crate::change::Write;
+use crate::change::{Shown, Write};
 use crate::error::Error;
 use crate::query::{KindSet, Listing};
 use crate::record::Record;
@@ -94,6 +94,32 @@ pub fn i_007_what_changed_after_the_search_is_not_released(s: &dyn Subject) -> R
     anna.correct(&id, None, note("lives in Kiel"))?;
     refused(anna.deliver(&found), Error::ContentMoved)?;
     same(tenant_admin(s).entries()?.len(), entries + 1, "entries after a refused release")
+}
+
+/// What may be shown is asked for everything that is about to be shown: kept turns, the conversation of a sitting,
+/// and what a pack showed once (I-7).
+pub fn i_007_what_is_gone_is_released_neither_as_a_turn_nor_as_past(s: &dyn Subject) -> Result<(), Failure> {
+    let (anna, bob) = (app(s, "anna"), app(s, "bob"));
+    let conversation = anna.open()?;
+    anna.say(&conversation, "moves to Bonn")?;
+    let id = anna.keep(note("lives in Bonn").said_in(&conversation))?;
+    let turn = Shown::Turn(conversation.clone(), 1);
+    let sitting = Shown::Sitting(conversation.clone());
+    let (past, current) =
+        (Shown::Past(id.clone(), Revision::FIRST), Shown::Current(id.clone(), Revision::FIRST));
+    for shown in [&turn, &sitting, &past, &current] {
+        let _ = anna.show(shown.clone())?;
+        refused(bob.show(shown.clone()), Error::ContentMoved)?;
+    }
+    anna.correct(&id, None, note("lives in Kiel"))?;
+    refused(anna.show(current), Error::ContentMoved)?;
+    let _ = anna.show(past.clone())?;
+    refused(anna.show(Shown::Turn(conversation.clone(), 2)), Error::ContentMoved)?;
+    anna.delete(&conversation)?;
+    for shown in [turn, sitting, past] {
+        refused(anna.show(shown), Error::ContentMoved)?;
+    }
+    Ok(())
 }
 
 /// One bad part, and nothing of the batch is kept: no row, no entry, no generation (I-11).

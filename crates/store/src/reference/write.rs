@@ -11,13 +11,15 @@ use merkwelt_ledger::entry::{ChangeType, Draft};
 use merkwelt_ledger::read::record_statement;
 
 use super::directory::event_id;
-use super::read::is_current;
+use super::read::find;
 use super::rows::{AnsweredRow, ConversationRow, MemoryRow, OpeningRow, PackRow, State, TurnRow};
 use super::view::View;
-use crate::change::{Idempotency, NewMemory, NewTurn, Outcome, ReadRecord, Receipt, Write};
+use crate::change::{Idempotency, NewMemory, NewTurn, Outcome, ReadRecord, Receipt, Shown, Write};
 use crate::error::Error;
 use crate::evidence::{Touched, change_draft, read_drafts, token, utc};
 use crate::merge::{Meeting, may_meet, meet};
+use crate::query::Key;
+use crate::record::Found;
 
 /// One batch of writes in the making.
 struct Batch<'b> {
@@ -362,6 +364,20 @@ impl Batch<'_> {
     }
 }
 
+/// Whether something may be shown now as what it is about to be shown.
+fn may_be_shown(state: &State, view: &View, shown: &Shown, at: Timestamp) -> bool {
+    let key = match shown {
+        Shown::Current(id, _) => Key::Memory(id.clone()),
+        Shown::Past(id, revision) => Key::MemoryAt(id.clone(), *revision),
+        Shown::Turn(id, number) => Key::Turn(id.clone(), *number),
+        Shown::Sitting(id) => Key::Conversation(id.clone()),
+    };
+    match (find(state, view, &key, at), shown) {
+        (Some(Found::Memory(memory)), Shown::Current(_, revision)) => memory.revision == *revision,
+        (found, _) => found.is_some(),
+    }
+}
+
 /// Commits a read event.
 pub(super) fn read(
     state: &mut State,
@@ -372,16 +388,9 @@ pub(super) fn read(
 ) -> Result<Receipt, Error> {
     let view = View::open(state, pass)?;
     state.openings.retain(|row| row.keep_until.is_none_or(|end| at < end));
-    for (id, revision) in &record.standing {
-        let stands = state.memories.iter().any(|row| {
-            view.sees(&row.tenant, &row.memory.owner)
-                && row.memory.id == *id
-                && row.memory.revision == *revision
-                && is_current(&row.memory, at, None)
-        });
-        if !stands {
-            return Err(Error::ContentMoved);
-        }
+    // INVARIANT: I-7, what changed since it was read is not released.
+    if !record.standing.iter().all(|shown| may_be_shown(state, &view, shown, at)) {
+        return Err(Error::ContentMoved);
     }
     if record.knowledge.is_some_and(|known| known != view.epochs.knowledge) {
         return Err(Error::ContentMoved);
