@@ -65,10 +65,18 @@ impl Cell {
         self.ring.add(self.env.as_ref(), &self.keys, id.as_str())?;
         let registered = self.register_row(&id, reference, tag);
         if registered.as_ref() != Ok(&id) {
-            // Somebody else was first, or nothing was written: the key has no use.
-            let _ = self.ring.discard(id.as_str());
+            self.discard_unused(id.as_str(), registered.as_ref().err().copied());
         }
         registered
+    }
+
+    /// Takes back a key whose row was refused: somebody else was first, or grants moved.
+    fn discard_unused(&self, owner: &str, refused: Option<Error>) {
+        // INVARIANT: no row is ever without its key. Where it is not known whether the row is durable, the key
+        // stays; one without a row is of no use to anybody.
+        if !matches!(refused, Some(Error::Unavailable | Error::Damaged)) {
+            let _ = self.ring.discard(owner);
+        }
     }
 
     fn register_row(
@@ -162,8 +170,8 @@ impl Cell {
                 work.append(&[draft], at)
             })
         });
-        if created.is_err() {
-            let _ = self.ring.discard(id.as_str());
+        if let Err(refused) = &created {
+            self.discard_unused(id.as_str(), Some(*refused));
         }
         created
     }
