@@ -1,7 +1,7 @@
 //! Forgotten: an erasure reaches everything of the subject, leaves everything of the others, and is proven by
 //! looking.
 
-use merkwelt_authz::{ApiKey, Role, action};
+use merkwelt_authz::{ApiKey, Refusal, Role, action, authorize};
 use merkwelt_domain::{ConversationId, PackId, ReadId, SubjectId};
 
 use super::actor::{Actor, actor, app, group, later, parse, tenant_admin, texts};
@@ -148,4 +148,22 @@ pub fn l_16_nothing_is_written_or_opened_after_an_erasure_was_accepted(
     refused(written, Error::GrantsMoved)?;
     ensure(bound.caller().is_err(), "the key of an erased person is valid")?;
     same(app(s, "anna").texts("late key")?.len(), 0, "found after the erasure")
+}
+
+/// A request of a person's own key that is denied after the erasure leaves no key of that person behind (I-9).
+pub fn l_16_a_denial_after_an_erasure_makes_no_key(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, b, now) = (tenant_admin(s), s.backend(), s.env_now());
+    let key = ApiKey::random(s.env());
+    let mut new = new_key(&key, &admin.tenant()?, Role::Agent);
+    new.credential.act_for = false;
+    let new = NewKey { subject: Some(parse("anna")?), ..new };
+    admin.act::<action::ManageKeys, _>(|pass| block::on(b.add_key(pass, new, now)))?;
+    let bound = actor(s, &key, None);
+    let (anna, request) = (bound.id()?, bound.request()?);
+    officer(s, "anna").erase()?;
+    match block::on(authorize::<action::Recall>(b, &request)) {
+        Err(Refusal::Denied(denied)) => block::on(b.record_denial(&denied, now))?,
+        _ => return Err(Failure::new("an erased person's key is not denied")),
+    }
+    same(officer(s, "bob").residue(&anna)?, Residue::default(), "residue")
 }

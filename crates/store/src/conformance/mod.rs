@@ -125,6 +125,7 @@ macro_rules! conformance_checks {
                 r_017_of_two_corrections_of_one_revision_one_wins
                 racing_appends_are_numbered_without_a_gap
                 i_007_what_changed_after_the_search_is_not_released
+                i_007_what_is_gone_is_released_neither_as_a_turn_nor_as_past
                 i_011_a_batch_is_kept_as_a_whole_or_not_at_all
             }
             idempotency {
@@ -138,6 +139,7 @@ macro_rules! conformance_checks {
                 r_067_an_erased_person_who_comes_back_is_somebody_new
                 r_069_an_erasure_can_be_repeated
                 l_16_nothing_is_written_or_opened_after_an_erasure_was_accepted
+                l_16_a_denial_after_an_erasure_makes_no_key
             }
             source {
                 r_048_a_draft_is_served_to_nobody_until_it_is_published

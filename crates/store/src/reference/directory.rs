@@ -59,18 +59,34 @@ impl GrantSource for Reference {
         principal: &'a Principal,
     ) -> Fut<'a, Result<Option<Grants>, GrantError>> {
         Box::pin(async move {
-            let grants = self.write(|state, env| Ok(grants(state, env, tenant, principal)));
-            grants.map_err(|_| GrantError::Unavailable)
+            if let Principal::Named(reference) = principal {
+                self.make_known(tenant, reference)?;
+            }
+            self.read(|state| Ok(grants(state, tenant, principal))).map_err(|_| GrantError::Unavailable)
         })
     }
 }
 
-fn grants(state: &mut State, env: &dyn Env, tenant: &TenantId, principal: &Principal) -> Option<Grants> {
+impl Reference {
+    /// Registers a person who is named for the first time.
+    fn make_known(&self, tenant: &TenantId, reference: &SubjectRef) -> Result<(), GrantError> {
+        let is_known = |state: &State| {
+            Ok(!state.cells.contains_key(tenant) || state.subject(tenant, reference).is_some())
+        };
+        if self.read(is_known).map_err(|_| GrantError::Unavailable)? {
+            return Ok(());
+        }
+        let registered = self.write(|state, env| Ok(state.register(tenant, reference, env)));
+        registered.map(|_| ()).map_err(|_| GrantError::Unavailable)
+    }
+}
+
+fn grants(state: &State, tenant: &TenantId, principal: &Principal) -> Option<Grants> {
     let epoch = state.cells.get(tenant)?.epochs.grants;
     let subject = match principal {
         Principal::Bound(subject) if !state.is_active(tenant, subject) => return None,
         Principal::Bound(subject) => Some(subject.clone()),
-        Principal::Named(reference) => Some(state.register(tenant, reference, env)),
+        Principal::Named(reference) => Some(state.subject(tenant, reference)?),
         Principal::Nobody => None,
     };
     let groups = state.groups_of(tenant, subject.as_ref());

@@ -26,7 +26,8 @@ use crate::ports::{Checkpoint, EvidenceLog};
 #[derive(Clone)]
 pub(super) struct Log {
     head: Head,
-    leaves: Vec<Leaf>,
+    /// Shared between the copies of the state that a write makes.
+    leaves: Vec<Arc<Leaf>>,
     signer: Arc<Signer>,
 }
 
@@ -49,7 +50,7 @@ impl Log {
         let first =
             appended.leaves.first().map(|leaf| EntryRef { index: leaf.index, leaf: leaf.hash.to_hex() });
         self.head = appended.head;
-        self.leaves.extend(appended.leaves);
+        self.leaves.extend(appended.leaves.into_iter().map(Arc::new));
         Ok(first)
     }
 
@@ -89,7 +90,9 @@ impl EvidenceLog for Reference {
     fn record_denial<'a>(&'a self, denied: &'a Denied, at: Timestamp) -> Fut<'a, Result<(), Error>> {
         Box::pin(async move {
             self.write(|state, env| {
-                let owner = denied.bound_subject().map(|subject| Owner::Subject(subject.clone()));
+                // Who was erased has no key, and gets none for being denied (I-9).
+                let known = denied.bound_subject().filter(|who| state.is_active(denied.tenant(), who));
+                let owner = known.map(|subject| Owner::Subject(subject.clone()));
                 let person = owner.map(|owner| state.tag_key(denied.tenant(), &owner, env));
                 let draft = denial_draft(denied, person.as_ref(), &event_id(env))?;
                 state.append(denied.tenant(), &[draft], at)?;
