@@ -37,10 +37,13 @@ impl Session {
     }
 }
 
-/// All sittings of this process.
+/// The sittings of one tenant.
+type OfTenant = BTreeMap<ConversationId, Session>;
+
+/// All sittings of this process, each tenant's apart: what others do ends no sitting of a tenant.
 pub(crate) struct Sessions {
     limits: SessionLimits,
-    open: Mutex<BTreeMap<SessionKey, Session>>,
+    open: Mutex<BTreeMap<TenantId, OfTenant>>,
 }
 
 impl Sessions {
@@ -61,10 +64,11 @@ impl Sessions {
     ) -> Result<u32, Conflict> {
         let mut open = self.lock();
         self.drop_idle(&mut open, now);
-        if !open.contains_key(&key) && open.len() >= self.limits.n_sessions_max {
-            drop_oldest(&mut open);
+        let own = open.entry(key.0).or_default();
+        if !own.contains_key(&key.1) && own.len() >= self.limits.n_sessions_max {
+            drop_oldest(own);
         }
-        let session = open.entry(key).or_insert_with(|| Session::at(now));
+        let session = own.entry(key.1).or_insert_with(|| Session::at(now));
         if let Some(number) = session.answer(idempotent)? {
             return Ok(number);
         }
@@ -88,29 +92,35 @@ impl Sessions {
     pub(crate) fn turns(&self, key: &SessionKey, now: Timestamp) -> Vec<Turn> {
         let mut open = self.lock();
         self.drop_idle(&mut open, now);
-        open.get(key).map(|session| session.turns.iter().cloned().collect()).unwrap_or_default()
+        let session = open.get(&key.0).and_then(|own| own.get(&key.1));
+        session.map(|session| session.turns.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// Forgets a sitting; how many turns it held.
     pub(crate) fn forget(&self, key: &SessionKey) -> usize {
-        self.lock().remove(key).map_or(0, |session| session.turns.len())
+        let mut open = self.lock();
+        let gone = open.get_mut(&key.0).and_then(|own| own.remove(&key.1));
+        gone.map_or(0, |session| session.turns.len())
     }
 
-    fn drop_idle(&self, open: &mut BTreeMap<SessionKey, Session>, now: Timestamp) {
+    fn drop_idle(&self, open: &mut BTreeMap<TenantId, OfTenant>, now: Timestamp) {
         let oldest = now.millis().saturating_sub(self.limits.idle_ms_max);
-        open.retain(|_, session| session.touched_at.millis() >= oldest);
+        open.retain(|_, own| {
+            own.retain(|_, session| session.touched_at.millis() >= oldest);
+            !own.is_empty()
+        });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionKey, Session>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, OfTenant>> {
         // A panic while the lock was held cannot leave a half-made session: every step is complete.
         self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-fn drop_oldest(open: &mut BTreeMap<SessionKey, Session>) {
-    let oldest = open.iter().min_by_key(|(_, session)| session.touched_at).map(|(key, _)| key.clone());
-    if let Some(key) = oldest {
-        open.remove(&key);
+fn drop_oldest(own: &mut OfTenant) {
+    let oldest = own.iter().min_by_key(|(_, session)| session.touched_at).map(|(id, _)| id.clone());
+    if let Some(id) = oldest {
+        own.remove(&id);
     }
 }
 
@@ -150,6 +160,26 @@ mod tests {
         let numbers: Vec<_> = sessions.turns(&key, at(100)).iter().map(|t| t.number).collect();
         assert_eq!(numbers, [2, 3]);
         assert!(sessions.turns(&key, at(101)).is_empty());
+    }
+
+    #[test]
+    fn r_023_sittings_of_others_end_none_of_a_tenant_s() {
+        let env = FixedEnv::at(0);
+        let sessions = Sessions::new(SessionLimits { n_sessions_max: 2, ..SessionLimits::default() });
+        let (a, b) = (TenantId::random(&env), TenantId::random(&env));
+        let now = Timestamp::EPOCH;
+        let say = |tenant: &TenantId| {
+            let conversation = ConversationId::random(&env);
+            let key = (tenant.clone(), conversation.clone());
+            sessions.append(key.clone(), turn(&conversation, "hello"), None, now).unwrap();
+            key
+        };
+        let (first, second) = (say(&a), say(&a));
+        (0..9).for_each(|_| drop(say(&b)));
+        assert_eq!((sessions.turns(&first, now).len(), sessions.turns(&second, now).len()), (1, 1));
+        let third = say(&a);
+        assert!(sessions.turns(&first, now).is_empty() || sessions.turns(&second, now).is_empty());
+        assert_eq!(sessions.turns(&third, now).len(), 1);
     }
 
     #[test]

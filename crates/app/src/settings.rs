@@ -26,12 +26,12 @@ pub struct SessionLimits {
     pub idle_ms_max: i64,
     /// How many turns of one conversation are held.
     pub n_turns_max: usize,
-    /// How many sittings are held at once.
+    /// How many sittings of one tenant are held at once.
     pub n_sessions_max: usize,
 }
 
 impl Default for SessionLimits {
-    /// Two hours, 200 turns, 10,000 sittings.
+    /// Two hours, 200 turns, 10,000 sittings of each tenant.
     fn default() -> Self {
         Self { idle_ms_max: 2 * 3_600_000, n_turns_max: 200, n_sessions_max: 10_000 }
     }

@@ -52,6 +52,20 @@ fn sentence(seed: u64, n: usize) -> String {
     format!("{seed} {}", words.join(" "))
 }
 
+#[test]
+fn r_010_a_clock_that_goes_back_brings_back_what_had_ended() {
+    let world = World::new();
+    let anna = world.person("anna");
+    let mut rule = statement(Kind::Feedback, "Call her Dr. Anna");
+    rule.parts.expiry = Some(Expiry::At(Timestamp::from_millis(START + 3_600_000)));
+    world.remember(&anna, rule);
+    let rules = || world.context(&anna, &turn_of("what now?", 500))["system"]["rules"].to_string();
+    world.advance(2 * 3_600_000);
+    assert!(!rules().contains("Dr. Anna"), "it ended");
+    world.advance(-5_400_000);
+    assert!(rules().contains("Dr. Anna"), "and the clock says that it has not");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use merkwelt_authz::{Pass, class};
+use merkwelt_authz::{Pass, Scope, class};
 use merkwelt_domain::memory::{Kind, Memory};
 use merkwelt_domain::{GrantEpoch, PrefixEpoch, SubjectId, TenantId, Timestamp};
 use merkwelt_store::query::{KindSet, Listing, PageSize, ScanQuery};
@@ -14,36 +14,41 @@ use merkwelt_store::record::{Epochs, Listed};
 use crate::App;
 use crate::error::Attempt;
 
-type PrefixKey = (TenantId, Option<SubjectId>);
-
 #[derive(Clone)]
 struct Kept {
     grants: GrantEpoch,
     prefix: PrefixEpoch,
+    /// When it was read: a clock that went back may show what had ended by then.
+    since: Timestamp,
     until: Timestamp,
     memories: Arc<Vec<Memory>>,
 }
 
-/// Most prefixes held at once; beyond that the cache starts anew.
+/// Most prefixes of one tenant held at once; beyond that its part of the cache starts anew. What others do
+/// changes no answer of a tenant, not even whether it was reused.
 const KEPT_MAX: usize = 4096;
 
 /// Prefixes by tenant and subject: the key of the cache is the scope.
 #[derive(Default)]
-pub(crate) struct Prefixes(Mutex<BTreeMap<PrefixKey, Kept>>);
+pub(crate) struct Prefixes(Mutex<BTreeMap<TenantId, OfTenant>>);
+
+type OfTenant = BTreeMap<Option<SubjectId>, Kept>;
 
 impl Prefixes {
-    fn get(&self, key: &PrefixKey, epochs: Epochs, now: Timestamp) -> Option<Arc<Vec<Memory>>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
-        let current = kept.grants == epochs.grants && kept.prefix == epochs.prefix && now < kept.until;
-        current.then_some(kept.memories)
+    fn get(&self, scope: &Scope, epochs: Epochs, now: Timestamp) -> Option<Arc<Vec<Memory>>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = all.get(scope.tenant())?.get(&scope.subject().cloned())?;
+        let same = kept.grants == epochs.grants && kept.prefix == epochs.prefix;
+        (same && kept.since <= now && now < kept.until).then(|| Arc::clone(&kept.memories))
     }
 
-    fn put(&self, key: PrefixKey, kept: Kept) {
+    fn put(&self, scope: &Scope, kept: Kept) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= KEPT_MAX {
-            all.clear();
+        let own = all.entry(scope.tenant().clone()).or_default();
+        if own.len() >= KEPT_MAX {
+            own.clear();
         }
-        all.insert(key, kept);
+        own.insert(scope.subject().cloned(), kept);
     }
 }
 
@@ -55,15 +60,19 @@ impl App {
         epochs: Epochs,
         now: Timestamp,
     ) -> Result<(Arc<Vec<Memory>>, bool), Attempt> {
-        let key = (pass.scope().tenant().clone(), pass.scope().subject().cloned());
-        if let Some(memories) = self.prefixes.get(&key, epochs, now) {
+        if let Some(memories) = self.prefixes.get(pass.scope(), epochs, now) {
             return Ok((memories, true));
         }
         let until = self.backend.prefix_holds_until(pass, now).await?;
         let memories = Arc::new(self.read_prefix(pass, epochs, now).await?);
-        let kept =
-            Kept { grants: epochs.grants, prefix: epochs.prefix, until, memories: Arc::clone(&memories) };
-        self.prefixes.put(key, kept);
+        let kept = Kept {
+            grants: epochs.grants,
+            prefix: epochs.prefix,
+            since: now,
+            until,
+            memories: memories.clone(),
+        };
+        self.prefixes.put(pass.scope(), kept);
         Ok((memories, false))
     }
 
