@@ -201,6 +201,9 @@ impl FromStr for SubjectRef {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         const WHAT: &str = "subject";
+        // One person has one spelling: composed and decomposed letters are the same reference, so that an
+        // erasure cannot miss the other one. The rules hold for what is kept: composing can lengthen a text.
+        let text: String = text.nfc().collect();
         if text.trim().is_empty() {
             return Err(Error::Empty(WHAT));
         }
@@ -213,9 +216,7 @@ impl FromStr for SubjectRef {
         if text.trim() != text || text.chars().any(|c| c.is_control() || is_invisible(c)) {
             return Err(Error::Unseen(WHAT));
         }
-        // One person has one spelling: composed and decomposed letters are the same reference, so that an
-        // erasure cannot miss the other one.
-        Ok(Self(text.nfc().collect()))
+        Ok(Self(text))
     }
 }
 
@@ -357,6 +358,15 @@ mod tests {
         let composed: SubjectRef = "Müller".parse().unwrap();
         assert_eq!("Mu\u{308}ller".parse(), Ok(composed));
         assert_eq!("Mül\u{200b}ler".parse::<SubjectRef>(), Err(Error::Unseen("subject")));
+    }
+
+    #[test]
+    fn a_reference_is_as_long_as_what_is_kept_of_it() {
+        // This letter is one that NFC takes apart: three bytes become six.
+        let grows = "\u{958}".repeat(SubjectRef::MAX_BYTES / 3);
+        assert_eq!(grows.parse::<SubjectRef>(), Err(Error::TooLong { what: "subject", max: 256 }));
+        let shrinks = "u\u{308}".repeat(SubjectRef::MAX_BYTES / 2);
+        assert_eq!(shrinks.parse::<SubjectRef>(), "\u{fc}".repeat(SubjectRef::MAX_BYTES / 2).parse());
     }
 
     #[test]

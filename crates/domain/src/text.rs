@@ -76,13 +76,12 @@ impl Content {
         if text.trim().is_empty() {
             return Err(Error::Empty);
         }
-        if text.len() > max {
-            return Err(Error::TooLong { max });
-        }
         if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
             return Err(Error::Control);
         }
-        Ok(Self(text.nfc().collect()))
+        // The limit is on what is kept: composing can lengthen a text, and shorten one.
+        let text: String = text.nfc().collect();
+        if text.len() > max { Err(Error::TooLong { max }) } else { Ok(Self(text)) }
     }
 
     /// The words themselves.
@@ -113,6 +112,12 @@ mod tests {
         assert_eq!(Content::question(" \n", 10), Err(Error::Empty));
         assert_eq!(Content::question("12345678901", 10), Err(Error::TooLong { max: 10 }));
         assert_eq!(Content::question("a\u{0}b", 10), Err(Error::Control));
+    }
+
+    #[test]
+    fn a_text_is_as_long_as_what_is_kept_of_it() {
+        assert_eq!(Content::question("\u{958}", 5), Err(Error::TooLong { max: 5 }));
+        assert!(Content::question("u\u{308}", 2).is_ok());
     }
 
     #[test]
