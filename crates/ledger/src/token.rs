@@ -90,6 +90,20 @@ impl Trace {
         }
     }
 
+    /// Reads the W3C header `traceparent`. A malformed one is as good as none (L-31). Of a version that is not
+    /// known yet only the first four parts are read, as the recommendation asks.
+    #[must_use]
+    pub fn from_traceparent(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (version, trace_id, span_id) = (parts.next()?, parts.next()?, parts.next()?);
+        let flags = parts.next()?;
+        let is_hex =
+            |text: &str| text.len() == 2 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let known = is_hex(version) && version != "ff" && is_hex(flags);
+        let complete = version != "00" || parts.next().is_none();
+        if known && complete { Self::new(trace_id, span_id).ok() } else { None }
+    }
+
     /// 32 hexadecimal digits.
     #[must_use]
     pub const fn trace_id(&self) -> &Token {

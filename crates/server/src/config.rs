@@ -3,12 +3,16 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use merkwelt_app::{Boundary, SessionLimits, Settings};
 use merkwelt_domain::memory::Lifetimes;
 use merkwelt_inference::models::search_path;
 use serde::Deserialize;
+
+use crate::http::Limits;
+use crate::logs::LogPlace;
 
 /// The configuration file. Every key has a default; an unknown key is an error.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -21,6 +25,7 @@ pub struct RawConfig {
     boundary: RawBoundary,
     session: RawSession,
     evidence: RawEvidence,
+    logs: RawLogs,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -28,12 +33,27 @@ pub struct RawConfig {
 struct RawServer {
     listen: String,
     concurrent_requests: usize,
+    key_requests: usize,
+    tenant_requests: usize,
+    connections: usize,
+    header_seconds: u64,
+    body_seconds: u64,
     request_seconds: u64,
 }
 
 impl Default for RawServer {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:7777".to_owned(), concurrent_requests: 256, request_seconds: 30 }
+        let limits = Limits::default();
+        Self {
+            listen: "127.0.0.1:7777".to_owned(),
+            concurrent_requests: limits.concurrent_requests,
+            key_requests: limits.key_requests,
+            tenant_requests: limits.tenant_requests,
+            connections: limits.connections,
+            header_seconds: limits.header_timeout.as_secs(),
+            body_seconds: limits.body_timeout.as_secs(),
+            request_seconds: limits.request_timeout.as_secs(),
+        }
     }
 }
 
@@ -91,6 +111,16 @@ struct RawEvidence {
     keep_days: Option<u32>,
 }
 
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawLogs {
+    directory: Option<PathBuf>,
+    keep_days: Option<u32>,
+}
+
+/// Days for which logs are kept if nothing else is said.
+const LOG_DAYS: u32 = 30;
+
 /// The checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -100,10 +130,8 @@ pub struct Config {
     pub instance_key: PathBuf,
     /// Where the service listens.
     pub listen: std::net::SocketAddr,
-    /// Requests served at once; more are answered with `overloaded`.
-    pub concurrent_requests: usize,
-    /// Seconds after which a request is given up.
-    pub request_seconds: u64,
+    /// Limits of the HTTP face.
+    pub limits: Limits,
     /// Bytes of search indexes held in memory.
     pub index_bytes: usize,
     /// Tenants held open.
@@ -112,6 +140,8 @@ pub struct Config {
     pub threads: NonZeroUsize,
     /// The tokeniser that counts.
     pub tokenizer: String,
+    /// Where logs are kept; standard error if nowhere.
+    pub logs: Option<LogPlace>,
     /// Settings of the use cases.
     pub settings: Settings,
 }
@@ -166,7 +196,18 @@ impl Config {
     /// # Errors
     /// The file cannot be read or parsed, or a value is out of range; the text says which and what to do.
     pub fn load(places: &Places, listen: Option<&str>) -> anyhow::Result<Self> {
-        let raw = read_raw(places)?;
+        Self::checked(&read_raw(places)?, places, listen)
+    }
+
+    /// Checks the text of a configuration file as [`Config::load`] does.
+    ///
+    /// # Errors
+    /// It cannot be parsed, or a value is out of range.
+    pub fn parse(text: &str, places: &Places, listen: Option<&str>) -> anyhow::Result<Self> {
+        Self::checked(&toml::from_str(text)?, places, listen)
+    }
+
+    fn checked(raw: &RawConfig, places: &Places, listen: Option<&str>) -> anyhow::Result<Self> {
         let listen = listen.unwrap_or(&raw.server.listen);
         let listen = listen
             .parse()
@@ -174,20 +215,18 @@ impl Config {
         in_range("storage.index_megabytes", raw.storage.index_megabytes, 16, 1 << 20)?;
         in_range("storage.open_tenants", raw.storage.open_tenants as u64, 1, 100_000)?;
         in_range("storage.threads", raw.storage.threads as u64, 1, 256)?;
-        in_range("server.concurrent_requests", raw.server.concurrent_requests as u64, 1, 100_000)?;
-        in_range("server.request_seconds", raw.server.request_seconds, 1, 3600)?;
         let index_bytes = usize::try_from(raw.storage.index_megabytes << 20).unwrap_or(usize::MAX);
         Ok(Self {
             data_dir: places.data_dir.clone(),
             instance_key: places.instance_key.clone().unwrap_or_else(|| beside(&places.data_dir, "key")),
             listen,
-            concurrent_requests: raw.server.concurrent_requests,
-            request_seconds: raw.server.request_seconds,
+            limits: limits(&raw.server)?,
             index_bytes,
             open_tenants: raw.storage.open_tenants,
             threads: NonZeroUsize::new(raw.storage.threads).unwrap_or(NonZeroUsize::MIN),
             tokenizer: raw.context.tokenizer.clone(),
-            settings: settings(&raw)?,
+            logs: logs(&raw.logs)?,
+            settings: settings(raw)?,
         })
     }
 }
@@ -210,6 +249,46 @@ fn beside(data_dir: &Path, extension: &str) -> PathBuf {
     name.push(".");
     name.push(extension);
     data_dir.with_file_name(name)
+}
+
+fn limits(raw: &RawServer) -> anyhow::Result<Limits> {
+    for (name, value) in [
+        ("server.concurrent_requests", raw.concurrent_requests),
+        ("server.key_requests", raw.key_requests),
+        ("server.tenant_requests", raw.tenant_requests),
+        ("server.connections", raw.connections),
+    ] {
+        in_range(name, value as u64, 1, 100_000)?;
+    }
+    for (name, seconds) in [
+        ("server.header_seconds", raw.header_seconds),
+        ("server.body_seconds", raw.body_seconds),
+        ("server.request_seconds", raw.request_seconds),
+    ] {
+        in_range(name, seconds, 1, 3600)?;
+    }
+    Ok(Limits {
+        concurrent_requests: raw.concurrent_requests,
+        key_requests: raw.key_requests,
+        tenant_requests: raw.tenant_requests,
+        connections: raw.connections,
+        header_timeout: Duration::from_secs(raw.header_seconds),
+        body_timeout: Duration::from_secs(raw.body_seconds),
+        request_timeout: Duration::from_secs(raw.request_seconds),
+        ..Limits::default()
+    })
+}
+
+fn logs(raw: &RawLogs) -> anyhow::Result<Option<LogPlace>> {
+    let keep_days = raw.keep_days.unwrap_or(LOG_DAYS);
+    in_range("logs.keep_days", u64::from(keep_days), 1, 3_650)?;
+    match &raw.directory {
+        Some(directory) if directory.as_os_str().is_empty() => bail!("logs.directory is empty; name one"),
+        Some(directory) => Ok(Some(LogPlace { directory: directory.clone(), keep_days })),
+        // Standard error belongs to whoever started the service; its retention cannot be promised here.
+        None if raw.keep_days.is_some() => bail!("logs.keep_days needs logs.directory"),
+        None => Ok(None),
+    }
 }
 
 fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
@@ -281,6 +360,16 @@ mod tests {
         assert!(parse("[server]\nlisten_on = 'x'").is_err());
         assert!(parse("[lifetimes]\nuser_fact_days = 0").is_err());
         assert!(parse("[boundary]\nname = 'two words'").is_err());
+        let whole = |text: &str| {
+            let places = Places { data_dir: "data".into(), instance_key: None, config: None };
+            Config::parse(text, &places, None)
+        };
+        let (short, long) = ("[server]\nkey_requests = 0", "[server]\nheader_seconds = 3601");
+        assert!(whole(short).is_err() && whole(long).is_err());
+        assert_eq!(whole("[server]\nconnections = 7").unwrap().limits.connections, 7);
+        assert!(whole("[logs]\nkeep_days = 7").is_err(), "standard error has no retention");
+        let kept = whole("[logs]\ndirectory = 'logs'\nkeep_days = 7").unwrap().logs.unwrap();
+        assert_eq!((kept.directory.to_str(), kept.keep_days), (Some("logs"), 7));
         let set = parse("[lifetimes]\nfeedback_days = 90\n[boundary]\nname = 'eu'\nversion = '3'").unwrap();
         assert_eq!((set.lifetimes.feedback_days, set.boundary.name.as_str()), (90, "eu"));
     }

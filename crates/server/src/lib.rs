@@ -7,5 +7,6 @@ pub mod config;
 pub mod env;
 pub mod http;
 mod intake;
+pub mod logs;
 pub mod model;
 pub mod wiring;

@@ -558,3 +558,60 @@ async fn r_109_one_event_tells_ids_decision_number_duration_and_result() {
     assert_eq!((&fields[2]["decision"], &fields[2]["code"]), (&json!("denied"), &json!("not_found")));
     assert_eq!(fields[3]["decision"], "unauthenticated");
 }
+
+#[tokio::test]
+async fn r_113_every_alarm_rule_looks_at_a_signal_that_exists() {
+    let stage = Stage::new();
+    stage.remember("anna", "Likes tea").await;
+    let search = json!({ "question": "What does she like?" });
+    stage.app("POST", "/v1/recall", "anna").json(&search).send().await.expect(200);
+    stage.call("GET", "/v1/memories").send().await.expect(401);
+    let metrics = stage.call("GET", "/metrics").send().await;
+    let rules = include_str!("../../../docs/alarms.yml");
+    let mut n_signals = 0;
+    for line in rules.lines().filter(|line| line.trim_start().starts_with("expr:")) {
+        let words = line.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        for name in words.filter(|word| word.starts_with("merkwelt_")) {
+            assert!(metrics.text().contains(&format!("# TYPE {name} ")), "no signal is called {name}");
+            n_signals += 1;
+        }
+        let codes = line.split("code=").nth(1).map_or("", |rest| rest.split('}').next().unwrap());
+        for code in codes.trim_matches(['~', '"']).split('|').filter(|code| !code.is_empty()) {
+            let known = merkwelt_server::http::problem::Code::ALL.iter().any(|known| known.name == code);
+            assert!(known, "no problem is called {code}");
+        }
+    }
+    assert!(n_signals >= 8, "{n_signals} signals");
+    assert!(metrics.text().contains("merkwelt_problems_total{code=\"unauthenticated\"} 1\n"));
+}
+
+#[tokio::test]
+async fn a_key_and_a_tenant_have_a_share_and_no_more() {
+    let limits = Limits { key_requests: 1, tenant_requests: 2, ..Limits::default() };
+    let stage = Stage::with(limits);
+    let (_, other) = stage.second_tenant("globex").await;
+    let waits =
+        || axum::body::Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, io::Error>>());
+    let json = ("content-type", "application/json");
+    let first = stage.app("POST", "/v1/memories", "anna").header(json.0, json.1).send_with(waits());
+    let agent = stage.call("POST", "/v1/memories").key(stage.key(Role::Agent)).subject("anna");
+    let second = agent.header(json.0, json.1).send_with(waits());
+    let asks = async {
+        // The first of this key is under way; the second is told to come back.
+        let answer = stage.app("GET", "/v1/memories", "anna").send().await;
+        answer.expect(429);
+        answer.problem("too_many_requests");
+        assert_eq!(answer.header("retry-after"), "1");
+        // Another key of the tenant is told so too, because the tenant has its two under way.
+        stage.call("GET", "/v1/groups").key(stage.key(Role::TenantAdmin)).send().await.expect(429);
+        stage.call("GET", "/v1/memories").key(&other).subject("anna").send().await.expect(200);
+    };
+    tokio::select! {
+        biased;
+        _ = first => panic!("the body never came"),
+        _ = second => panic!("the body never came"),
+        () = asks => {}
+    }
+    // Who gave up took nothing along.
+    stage.app("GET", "/v1/memories", "anna").send().await.expect(200);
+}

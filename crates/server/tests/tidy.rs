@@ -24,6 +24,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
 /// Worldly dependencies and the only crates that may name them.
 const WORLDLY: &[(&str, &[&str])] = &[
     ("axum", &["server"]),
+    ("hyper", &["server"]),
+    ("hyper-util", &["server"]),
     ("clap", &["server"]),
     ("utoipa", &["server", "app"]),
     ("utoipa-axum", &["server"]),

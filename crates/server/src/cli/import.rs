@@ -216,11 +216,31 @@ fn send(
     Ok(written)
 }
 
+/// One line after its check: its number, and its subject with the memory or what is wrong with it.
+pub type Checked = (u64, anyhow::Result<(Option<String>, Value)>);
+
+/// Checks the lines of a file as [`run`] does before it sends the first. An error ends the file. Public for the fuzzer.
+pub fn checked(
+    input: impl BufRead,
+    default: Option<&str>,
+    now: merkwelt_domain::Timestamp,
+) -> impl Iterator<Item = anyhow::Result<Checked>> {
+    let settings = Settings::default();
+    read_lines(input).map(move |line| {
+        let line = line?;
+        let checked = check_line(&line.text, default, &settings, now).and_then(|()| split(&line.text));
+        Ok((line.number, checked))
+    })
+}
+
 fn lines(path: &Path) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Line>>> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut reader = BufReader::new(file);
+    Ok(read_lines(BufReader::new(file)))
+}
+
+fn read_lines(mut reader: impl BufRead) -> impl Iterator<Item = anyhow::Result<Line>> {
     let (mut number, mut end) = (0u64, 0u64);
-    Ok(std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         loop {
             let mut bytes = Vec::new();
             number += 1;
@@ -241,7 +261,7 @@ fn lines(path: &Path) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Line
                 return Some(Ok(Line { number, end, text: text.to_owned() }));
             }
         }
-    }))
+    })
 }
 
 /// Where an import of one file stands, in a small file beside it.

@@ -5,7 +5,7 @@ mod bench;
 mod client;
 mod demo;
 mod doctor;
-mod import;
+pub mod import;
 mod init;
 mod key;
 mod models;

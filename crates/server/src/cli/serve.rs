@@ -7,13 +7,15 @@ use std::time::Duration;
 use anyhow::Context;
 use merkwelt_domain::Env;
 use merkwelt_store_sqlite::Sqlite;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{Signal, SignalKind};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::init::print_founded;
 use super::{Out, ready};
 use crate::config::{Config, ModelPlaces, Places};
-use crate::http::{Face, Limits, router};
+use crate::http::{self, Face, Limits, router};
+use crate::logs::Logs;
 use crate::model::{self, Loaded, Without};
 use crate::wiring;
 
@@ -33,7 +35,6 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
-    start_logs(args.json_logs);
     let config = Config::load(&args.places, args.listen.as_deref())?;
     let config = fit_to_limits(config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -43,6 +44,8 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     // Before anything is created or shown: without an address there is no service.
     let socket = bind(config.listen)?;
     let env = wiring::system_env();
+    let logs = config.logs.clone().map(|place| Logs::open(place, Arc::clone(&env))).transpose()?;
+    start_logs(args.json_logs, logs);
     let model = model(&args.model);
     let store = Arc::new(store(&config, &env, model.as_ref(), out)?);
     for ailing in store.ailing() {
@@ -60,8 +63,9 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
             tracing::warn!("{address} can be reached from other machines, without TLS: put a reverse proxy with TLS in front");
         }
         out.line(format_args!("merkwelt listens on http://{address} (retrieval: {})", app.retrieval()))?;
-        let face = Face::new(app, Arc::clone(&env), limits(&config)).with_ready(ready::of(store, env));
-        serve_until_stopped(listener, face, stopped, Duration::from_secs(config.request_seconds)).await
+        let face = Face::new(app, Arc::clone(&env), config.limits).with_ready(ready::of(store, env));
+        http::serve(listener, router(face), config.limits, stopped).await;
+        Ok::<_, anyhow::Error>(())
     })?;
     runtime.shutdown_timeout(Duration::from_secs(10));
     out.line("merkwelt stopped; everything acknowledged is on disk")
@@ -96,31 +100,6 @@ fn store(
     wiring::found_showing(config, env, id, |founded| print_founded(config, &founded, out))
 }
 
-/// Serves until the process is asked to stop; then requests under way are finished, but nobody waits longer
-/// for them than a request may take.
-async fn serve_until_stopped(
-    listener: TcpListener,
-    face: Face,
-    stopped: impl Future<Output = ()> + Send + 'static,
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let (asked, told) = tokio::sync::oneshot::channel();
-    let stopping = async move {
-        stopped.await;
-        let _ = asked.send(());
-    };
-    let served = axum::serve(listener, router(face)).with_graceful_shutdown(stopping);
-    let out_of_patience = async move {
-        let _ = told.await;
-        tokio::time::sleep(patience).await;
-    };
-    tokio::select! {
-        served = async { served.await } => served?,
-        () = out_of_patience => tracing::warn!("connections were still open and are cut off"),
-    }
-    Ok(())
-}
-
 /// Takes as many open files as the system gives, and holds no more tenants open than they suffice for.
 fn fit_to_limits(config: Config) -> Config {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -128,8 +107,10 @@ fn fit_to_limits(config: Config) -> Config {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let Some(files) = getrlimit(Resource::Nofile).current else { return config };
     let files = usize::try_from(files).unwrap_or(usize::MAX);
-    let reserved = FILES_OF_PROCESS.saturating_add(config.concurrent_requests);
-    let tenants = (files.saturating_sub(reserved) / FILES_PER_TENANT).max(1);
+    let files_left = files.saturating_sub(FILES_OF_PROCESS);
+    // Each connection is an open file too; tenants need the larger part.
+    let connections = config.limits.connections.min(files_left / 4).max(1);
+    let tenants = (files_left.saturating_sub(connections) / FILES_PER_TENANT).max(1);
     if tenants < config.open_tenants {
         tracing::warn!(
             "{files} open files are allowed, enough for {tenants} open tenants instead of {}; raise the limit \
@@ -137,7 +118,8 @@ fn fit_to_limits(config: Config) -> Config {
             config.open_tenants
         );
     }
-    Config { open_tenants: tenants.min(config.open_tenants), ..config }
+    let limits = Limits { connections, ..config.limits };
+    Config { open_tenants: tenants.min(config.open_tenants), limits, ..config }
 }
 
 /// Two databases with their logs and indexes, and two more readers.
@@ -170,16 +152,12 @@ fn model(places: &ModelPlaces) -> Option<Loaded> {
     }
 }
 
-pub(super) fn limits(config: &Config) -> Limits {
-    Limits {
-        concurrent_requests: config.concurrent_requests,
-        request_timeout: Duration::from_secs(config.request_seconds),
-        ..Limits::default()
-    }
-}
-
-fn start_logs(json: bool) {
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO);
+fn start_logs(json: bool, files: Option<Logs>) {
+    let writer = match files {
+        Some(files) => BoxMakeWriter::new(files),
+        None => BoxMakeWriter::new(std::io::stderr),
+    };
+    let builder = tracing_subscriber::fmt().with_writer(writer).with_max_level(tracing::Level::INFO);
     // A second subscriber in one process, as in tests, is no reason to stop.
     let _ = if json { builder.json().try_init() } else { builder.try_init() };
 }

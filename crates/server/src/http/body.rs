@@ -1,11 +1,13 @@
 //! Bodies, query parameters and ids of addresses, as extractors. A body is read within a size and a time,
 //! parsed strictly, and digested together with what makes it the same request, for idempotency.
 
+use std::pin::pin;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use merkwelt_app::IdempotentRequest;
 use ring::digest::{Context, SHA256};
 use serde::de::DeserializeOwned;
@@ -13,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::caller::SUBJECT;
 use super::problem::{Code, FieldError, Problem};
+use super::shares::Work;
 use super::{Face, strict};
 
 /// Makes a repeated write harmless.
@@ -82,7 +85,7 @@ impl FromRequest<Face> for NoBody {
     async fn from_request(request: Request, face: &Face) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         refuse_query(&parts)?;
-        if !collected(body, &parts.headers, face, face.limits.body_bytes_max).await?.is_empty() {
+        if !collected(body, &parts, face, face.limits.body_bytes_max).await?.is_empty() {
             return Err(FieldError::new("body", "must be empty").into());
         }
         Ok(Self { idempotent: idempotent(&parts, &[])? })
@@ -99,7 +102,7 @@ async fn read_json<T: DeserializeOwned>(
     if !is_json(&parts.headers) {
         return Err(Problem::of(Code::UNSUPPORTED_MEDIA_TYPE));
     }
-    let bytes = collected(body, &parts.headers, face, bytes_max).await?;
+    let bytes = collected(body, &parts, face, bytes_max).await?;
     Ok(Json { value: strict::parse(&bytes)?, idempotent: idempotent(&parts, &bytes)? })
 }
 
@@ -111,14 +114,27 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-async fn collected(body: Body, headers: &HeaderMap, face: &Face, bytes_max: usize) -> Result<Bytes, Problem> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+/// The whole body. While it is on its way the request has no place at work, so slow bodies of some do not stop
+/// the requests of others.
+async fn collected(body: Body, parts: &Parts, face: &Face, bytes_max: usize) -> Result<Bytes, Problem> {
+    let announced =
+        parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| usize::try_from(length).map_or(true, |n| n > bytes_max)) {
         return Err(Problem::of(Code::BODY_TOO_LARGE));
     }
-    tokio::time::timeout(face.limits.body_timeout, within(body, bytes_max))
-        .await
-        .unwrap_or_else(|_| Err(Problem::of(Code::SLOW_BODY)))
+    let mut whole = pin!(within(body, bytes_max));
+    // Most bodies come in one piece with the head.
+    if let Some(there) = whole.as_mut().now_or_never() {
+        return there;
+    }
+    let work = parts.extensions.get::<Work>();
+    if let Some(work) = work {
+        work.pause();
+    }
+    let arrived = tokio::time::timeout(face.limits.body_timeout, whole).await;
+    let bytes = arrived.unwrap_or_else(|_| Err(Problem::of(Code::SLOW_BODY)))?;
+    work.map_or(Ok(()), Work::resume)?;
+    Ok(bytes)
 }
 
 async fn within(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
@@ -198,11 +214,7 @@ impl<T: DeserializeOwned> FromRequestParts<Face> for Parameters<T> {
                 return Err(refused("a parameter is given more than once"));
             }
         }
-        let in_query = |error: FieldError| match error.field.is_empty() {
-            true => FieldError { field: "query".to_owned(), ..error },
-            false => error,
-        };
-        strict::read(Value::Object(map)).map(Self).map_err(|error| in_query(error).into())
+        strict::read(Value::Object(map)).map(Self).map_err(|error| error.or_at("query").into())
     }
 }
 

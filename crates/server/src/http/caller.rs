@@ -10,9 +10,10 @@ use merkwelt_authz::{ApiKey, Request};
 use merkwelt_domain::{Purpose, SubjectRef};
 use merkwelt_ledger::token::{Token, Trace};
 
-use super::Face;
 use super::observe::Trail;
 use super::problem::{Code, FieldError, Problem};
+use super::shares::Share;
+use super::{Face, Limits};
 
 /// The subject a request is for, percent-encoded UTF-8.
 pub(super) const SUBJECT: HeaderName = HeaderName::from_static("merkwelt-subject");
@@ -34,6 +35,8 @@ pub(super) struct Asker {
     pub(super) request: Request,
     /// The caller's own run, for the evidence.
     pub(super) run: RunContext,
+    /// What this request takes of its key's and its tenant's share; it ends with the request.
+    _share: Share,
 }
 
 impl FromRequestParts<Face> for Asker {
@@ -45,6 +48,8 @@ impl FromRequestParts<Face> for Asker {
         if let Some(trail) = parts.extensions.get::<Trail>() {
             trail.set_caller(&caller);
         }
+        let Limits { key_requests, tenant_requests, .. } = face.limits;
+        let share = face.shares.take(&caller, key_requests, tenant_requests)?;
         let headers = &parts.headers;
         let subject = match single(headers, &SUBJECT)? {
             Some(value) => Some(subject(value)?),
@@ -56,7 +61,7 @@ impl FromRequestParts<Face> for Asker {
             call: parsed::<Token>(headers, &CALL)?,
             trace: trace(headers),
         };
-        Ok(Self { request: Request::new(caller, subject, purpose), run })
+        Ok(Self { request: Request::new(caller, subject, purpose), run, _share: share })
     }
 }
 
@@ -125,13 +130,7 @@ fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
 
 /// The caller's trace and span; a malformed header is as good as none (L-31).
 fn trace(headers: &HeaderMap) -> Option<Trace> {
-    let text = single(headers, &TRACEPARENT).ok()??.to_str().ok()?;
-    let mut parts = text.split('-');
-    let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let is_hex = |text: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let known = is_hex(version) && version != "ff" && is_hex(flags);
-    let complete = version != "00" || parts.next().is_none();
-    if known && complete { Trace::new(trace_id, span_id).ok() } else { None }
+    Trace::from_traceparent(single(headers, &TRACEPARENT).ok()??.to_str().ok()?)
 }
 
 /// The header as the documentation writes it.
@@ -169,6 +168,7 @@ mod tests {
             &good.to_uppercase(),
             &good.replace("00-", "ff-"),
             "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            &good.replace("-01", "-0A"),
         ] {
             assert_eq!(traced(bad), None, "{bad}");
         }

@@ -1,6 +1,7 @@
 //! The document of the API, OpenAPI 3.1: what is common to all operations is added here, from the same
 //! tables that the code runs by, so that no handler can forget it.
 
+use merkwelt_authz::Role;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -10,7 +11,9 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema as _, ToSchema as _};
 
+use super::precise;
 use super::problem::{Code, FieldError, MEDIA_TYPE, ProblemView};
+use super::routes::ROUTES;
 
 const DESCRIPTION: &str = "\
 Merkwelt keeps what an agent may know about the people it works for, and delivers it in a token budget, with \
@@ -81,6 +84,37 @@ const READS: [&str; 10] = [
     "read_conversation",
 ];
 
+/// What each operation is there for, by the numbers of `docs/requirements.md`.
+const REQUIREMENTS: &[(&str, &str)] = &[
+    ("remember", "R-006, R-017, R-070, I-11"),
+    ("list_memories", "R-023, R-038, R-071, R-080"),
+    ("remember_many", "R-006, R-070"),
+    ("read_memory", "R-034, R-038, R-080"),
+    ("correct_memory", "R-017, L-07"),
+    ("retract_memory", "R-017, R-034"),
+    ("recall", "R-007, R-023, R-080, R-083"),
+    ("assemble_context", "R-003, R-008, R-013, R-037, R-095"),
+    ("read_pack", "R-096"),
+    ("open_conversation", "R-001, R-027, R-028"),
+    ("list_conversations", "R-028"),
+    ("read_conversation", "R-016, R-034"),
+    ("delete_conversation", "R-026"),
+    ("append_turn", "R-001, R-027"),
+    ("list_groups", "R-035"),
+    ("create_group", "R-035"),
+    ("delete_group", "R-029, R-035"),
+    ("list_members", "R-035"),
+    ("change_members", "R-029, R-035"),
+    ("list_keys", "R-031"),
+    ("create_key", "R-031"),
+    ("revoke_key", "R-029"),
+    ("list_tenants", "R-022"),
+    ("create_tenant", "R-022"),
+    ("read_checkpoint", "R-097, L-22"),
+    ("export_ledger", "R-097, R-099"),
+    ("prove_entry", "L-22"),
+];
+
 /// Everything but the paths.
 pub(super) fn base() -> OpenApi {
     let license = LicenseBuilder::new().name("Apache License 2.0").identifier(Some("Apache-2.0")).build();
@@ -113,9 +147,13 @@ fn description() -> String {
 
 /// Adds to every operation what it shares with the others.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
+    if let Some(components) = &mut document.components {
+        precise::bodies(components);
+    }
     for (path, item) in &mut document.paths.paths {
         let needs_key = path.starts_with("/v1/");
         for (method, operation) in operations(item) {
+            precise::parameters(path, operation);
             complete_operation(method, path, needs_key, operation);
         }
     }
@@ -144,6 +182,9 @@ fn complete_operation(method: &str, path: &str, needs_key: bool, operation: &mut
         operation.responses.responses.insert(status.to_string(), reference.into());
     }
     if needs_key {
+        let told = told(method, path, &id);
+        operation.description =
+            Some(operation.description.take().map_or(told.clone(), |d| format!("{d}\n\n{told}")));
         let required =
             [SecurityRequirement::new("bearer", [""; 0]), SecurityRequirement::new("api_key", [""; 0])];
         operation.security = Some(required.into());
@@ -151,6 +192,19 @@ fn complete_operation(method: &str, path: &str, needs_key: bool, operation: &mut
         let names = HEADERS.into_iter().chain(idempotency).map(|(name, _)| name);
         let references = names.map(|name| RefOr::Ref(Ref::new(format!("#/components/parameters/{name}"))));
         operation.parameters.get_or_insert_default().extend(references);
+    }
+}
+
+/// Which keys may do it, and what for.
+fn told(method: &str, path: &str, id: &str) -> String {
+    let actions = ROUTES.iter().find(|(m, r, _)| *m == method && *r == path).map_or(&[][..], |(_, _, a)| a);
+    let may = |role: &Role| actions.iter().any(|action| role.may(*action));
+    let roles: Vec<_> =
+        Role::ALL.iter().filter(|role| may(role)).map(|role| format!("`{}`", role.name())).collect();
+    let roles = format!("Roles: {}.", roles.join(", "));
+    match REQUIREMENTS.iter().find(|(of, _)| *of == id) {
+        Some((_, numbers)) => format!("{roles} Serves {numbers}."),
+        None => roles,
     }
 }
 
@@ -191,6 +245,7 @@ fn problem(status: u16) -> Response {
     let of_status: &[(&str, &str)] = match status {
         401 => &[("WWW-Authenticate", "`Bearer`.")],
         405 => &[("Allow", "The methods there are.")],
+        429 => &[("Retry-After", "Seconds.")],
         503 => &[("Retry-After", "Seconds; for `busy`, `overloaded` and `timeout`.")],
         _ => &[],
     };
@@ -227,11 +282,13 @@ fn text_header(description: &str) -> Header {
 }
 
 fn parameter(name: &str, description: &str) -> Parameter {
-    ParameterBuilder::new()
+    let mut parameter = ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some(description))
         .schema(Some(Schema::from(text())))
-        .build()
+        .build();
+    precise::parameter("", &mut parameter);
+    parameter
 }

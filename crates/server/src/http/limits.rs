@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Face;
 use super::problem::{Code, Problem};
+use super::shares::Work;
 
 /// Limits of the HTTP face.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +26,21 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long a request may take, its body included.
     pub request_timeout: Duration,
-    /// How many requests are at work at once.
+    /// How many requests are at work at once. One whose body is still on the way is not.
     pub concurrent_requests: usize,
+    /// How many requests of one key are under way at once, those with a body on the way included.
+    pub key_requests: usize,
+    /// How many requests of one tenant are under way at once.
+    pub tenant_requests: usize,
+    /// How many connections are open at once.
+    pub connections: usize,
+    /// How long a connection may take to send the head of its next request.
+    pub header_timeout: Duration,
 }
 
 impl Default for Limits {
-    /// 1 MiB, 8 MiB for a batch, 32 MiB for a document, 16 KiB of headers, 10 and 30 seconds, 256 requests.
+    /// 1 MiB, 8 MiB for a batch, 32 MiB for a document, 16 KiB of headers, 10 and 30 seconds, 256 requests, of them
+    /// 128 of one key and 192 of one tenant, 1,024 connections with 30 seconds for each head.
     fn default() -> Self {
         Self {
             body_bytes_max: 1024 * 1024,
@@ -40,18 +50,24 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             concurrent_requests: 256,
+            key_requests: 128,
+            tenant_requests: 192,
+            connections: 1024,
+            header_timeout: Duration::from_secs(30),
         }
     }
 }
 
 /// Holds a request to the limits on headers, number and time.
-pub(super) async fn hold(State(face): State<Face>, request: Request, next: Next) -> Response {
+pub(super) async fn hold(State(face): State<Face>, mut request: Request, next: Next) -> Response {
     if header_bytes(&request) > face.limits.header_bytes_max {
         return Problem::of(Code::HEADERS_TOO_LARGE).into_response();
     }
-    let Ok(_permit) = face.permits.try_acquire() else {
-        return Problem::of(Code::OVERLOADED).into_response();
+    let work = match Work::begin(&face.permits) {
+        Ok(work) => work,
+        Err(problem) => return problem.into_response(),
     };
+    request.extensions_mut().insert(work);
     match tokio::time::timeout(face.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Problem::of(Code::TIMEOUT).into_response(),

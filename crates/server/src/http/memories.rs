@@ -231,7 +231,10 @@ fn rules(request: &StatementRequest, settings: &Settings, now: Timestamp) -> Res
 /// # Errors
 /// The first field that is not acceptable, and why.
 pub(crate) fn check(memory: Value, settings: &Settings, now: Timestamp) -> Result<(), String> {
-    let worded = |error: FieldError| format!("{}: {}", error.field, error.detail);
+    let worded = |error: FieldError| {
+        let FieldError { field, detail } = error.or_at("line");
+        format!("{field}: {detail}")
+    };
     let body: MemoryBody = super::strict::read(memory).map_err(worded)?;
     body.parse(settings, now).map(|_| ()).map_err(worded)
 }

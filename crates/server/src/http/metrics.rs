@@ -36,6 +36,8 @@ struct Counts {
     denied: u64,
     not_found: u64,
     unauthenticated: u64,
+    /// By code; the codes are a closed list.
+    problems: BTreeMap<&'static str, u64>,
     retrievals: BTreeMap<&'static str, u64>,
     empty_retrievals: u64,
     /// Looks for kept answers by what came of them: `hit`, or why not.
@@ -95,6 +97,11 @@ impl Registry {
         self.change(|counts| counts.unauthenticated += 1);
     }
 
+    /// Counts a refusal by its code.
+    pub(super) fn problem(&self, code: &'static str) {
+        self.change(|counts| *counts.problems.entry(code).or_default() += 1);
+    }
+
     /// Counts a search.
     pub(super) fn retrieval(&self, mode: &'static str, is_empty: bool) {
         self.change(|counts| {
@@ -141,6 +148,10 @@ fn render(counts: &Counts) -> String {
     line(&mut out, "merkwelt_not_found_total", counts.not_found);
     head(&mut out, "merkwelt_unauthenticated_total", "counter", "Requests without a valid key.");
     line(&mut out, "merkwelt_unauthenticated_total", counts.unauthenticated);
+    head(&mut out, "merkwelt_problems_total", "counter", "Refusals by the code of the problem.");
+    for (code, n) in &counts.problems {
+        line(&mut out, &format!("merkwelt_problems_total{{code=\"{code}\"}}"), n);
+    }
     head(
         &mut out,
         "merkwelt_retrievals_total",
@@ -199,6 +210,7 @@ mod tests {
         registry.request("GET", "/v1/memories/{id}", 404, 0.003);
         registry.request("GET", "/v1/memories/{id}", 404, 0.2);
         registry.retrieval("lexical", true);
+        registry.problem("overloaded");
         let text = registry.render();
         for expected in [
             "merkwelt_http_requests_total{method=\"GET\",route=\"/v1/memories/{id}\",status=\"4xx\"} 2\n",
@@ -206,6 +218,7 @@ mod tests {
             "merkwelt_http_request_duration_seconds_bucket{route=\"/v1/memories/{id}\",le=\"0.005\"} 1\n",
             "merkwelt_http_request_duration_seconds_bucket{route=\"/v1/memories/{id}\",le=\"+Inf\"} 2\n",
             "merkwelt_http_requests_in_flight 1\n",
+            "merkwelt_problems_total{code=\"overloaded\"} 1\n",
             "merkwelt_retrievals_total{mode=\"lexical\"} 1\n",
             "merkwelt_empty_retrievals_total 1\n",
         ] {

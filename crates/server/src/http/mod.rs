@@ -13,15 +13,18 @@ mod health;
 mod keys;
 mod ledger;
 mod limits;
+mod listen;
 mod memories;
 mod metrics;
 mod observe;
+mod precise;
 pub mod problem;
 mod recall;
 pub mod routes;
+mod shares;
 mod source_views;
 mod sources;
-mod strict;
+pub mod strict;
 mod tenants;
 mod words;
 
@@ -37,6 +40,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use limits::Limits;
+pub use listen::serve;
 pub(crate) use memories::check as check_memory;
 use problem::{Code, Problem};
 
@@ -52,6 +56,7 @@ pub struct Face {
     limits: Limits,
     ready: Ready,
     permits: Arc<Semaphore>,
+    shares: shares::Shares,
     metrics: Arc<metrics::Registry>,
     document: Bytes,
 }
@@ -67,6 +72,7 @@ impl Face {
             limits,
             ready: Arc::new(|| Ok(Vec::new())),
             permits: Arc::new(Semaphore::new(limits.concurrent_requests)),
+            shares: shares::Shares::default(),
             metrics: Arc::default(),
             document: openapi_json().into(),
         }

@@ -173,6 +173,9 @@ struct Line<'a> {
 impl Line<'_> {
     fn count(&self, metrics: &metrics::Registry) {
         metrics.request(self.method, self.route, self.status, self.seconds);
+        if let Some(code) = self.code {
+            metrics.problem(code.name);
+        }
         match self.decision {
             Decision::Denied => metrics.denied(),
             Decision::NotFound => metrics.not_found(),

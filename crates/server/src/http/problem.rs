@@ -62,6 +62,8 @@ codes! {
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", 415, "Unsupported media type",
         "The body is not sent as application/json. Send `Content-Type: application/json`.";
     SLOW_BODY = "slow_body", 408, "Body too slow", "The body did not arrive in time.";
+    TOO_MANY_REQUESTS = "too_many_requests", 429, "Too many requests",
+        "This key, or its tenant, has as many requests under way as it may. Try again after Retry-After seconds.";
     CONFLICT_REVISION = "conflict_revision", 409, "Another revision is current",
         "The memory was changed since the revision that expected_revision names. Read it and try again.";
     CONFLICT_EXISTS = "conflict_exists", 409, "Exists already", "A thing of that name exists.";
@@ -102,6 +104,12 @@ impl FieldError {
     #[must_use]
     pub fn new(field: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self { field: field.into(), detail: reason.to_string() }
+    }
+
+    /// The same error; at `place` if it names no field.
+    #[must_use]
+    pub fn or_at(self, place: &str) -> Self {
+        if self.field.is_empty() { Self { field: place.to_owned(), ..self } } else { self }
     }
 
     /// The same error seen from one level further out.
@@ -197,7 +205,7 @@ impl Problem {
             Code::UNAUTHENTICATED => {
                 Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"merkwelt\"")))
             }
-            Code::BUSY | Code::OVERLOADED | Code::TIMEOUT => {
+            Code::BUSY | Code::OVERLOADED | Code::TIMEOUT | Code::TOO_MANY_REQUESTS => {
                 Some((header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS)))
             }
             _ => None,

@@ -14,18 +14,18 @@ use serde_json::{Map, Value};
 use super::problem::{Code, FieldError, Problem};
 
 /// The deepest nesting of arrays and objects.
-pub(super) const DEPTH_MAX: usize = 32;
+pub const DEPTH_MAX: usize = 32;
 
-/// Reads a body.
+/// Reads a body. It is public because it is the first to touch the bytes of a stranger: the fuzzer starts here.
 ///
 /// # Errors
 /// Problems `malformed_json`, `too_deep` or `invalid`.
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if is_too_deep(bytes) {
         return Err(Problem::of(Code::TOO_DEEP));
     }
     let tree: Tree = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
-    read(tree.0).map_err(Problem::from)
+    read(tree.0).map_err(|error| error.or_at("body").into())
 }
 
 /// Reads a tree whose strings came from a query: the same strictness, the same refusals.
@@ -418,6 +418,10 @@ mod tests {
         assert_eq!(code(br#"{"list":[],"list":[]}"#), Code::MALFORMED_JSON);
         assert_eq!(code(br#"{"list":[],"free":{"a":{"b":1,"b":2}}}"#), Code::MALFORMED_JSON);
         assert_eq!(code(b"{\"list\":[\xff]}"), Code::MALFORMED_JSON);
+        assert_eq!(parse::<Outer>(b"{\"nobody\":1}").unwrap_err(), {
+            let detail = "has an unknown field; the fields are list, choice, free";
+            FieldError::new("body", detail).into()
+        });
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(code(deep.as_bytes()), Code::TOO_DEEP);
         let quoted = format!(r#"{{"list":[],"free":{{"a":"{}"}}}}"#, "[\\\"".repeat(100));

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod apart;
 mod crash;
 mod damage;
 mod docs;

@@ -172,9 +172,14 @@ impl Call<'_> {
         self.raw("application/json", body.to_string())
     }
 
-    pub(crate) fn raw(mut self, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn raw(self, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+        self.body(body).header("content-type", content_type)
+    }
+
+    /// A body and no word about what it is.
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
-        self.header("content-type", content_type)
+        self
     }
 
     pub(crate) async fn send(mut self) -> Answer {

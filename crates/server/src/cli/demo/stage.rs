@@ -9,9 +9,8 @@ use merkwelt_ledger::{Failure, Report, verify_export};
 use serde_json::{Value, json};
 
 use crate::cli::Client;
-use crate::cli::serve::limits;
 use crate::config::{Config, Places};
-use crate::http::{Face, router};
+use crate::http::{self, Face, router};
 use crate::wiring;
 
 /// A running instance. Dropping it stops the service and removes the directory.
@@ -44,8 +43,9 @@ impl Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let listener = runtime.block_on(tokio::net::TcpListener::bind(config.listen))?;
         let url = format!("http://{}", listener.local_addr()?);
-        let face = Face::new(app, env, limits(&config));
-        runtime.spawn(async move { axum::serve(listener, router(face)).await });
+        let limits = config.limits;
+        let router = router(Face::new(app, env, limits));
+        runtime.spawn(http::serve(listener, router, limits, std::future::pending()));
         if !keep {
             let dir = dir.clone();
             runtime.spawn(async move {
