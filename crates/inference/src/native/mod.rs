@@ -69,6 +69,25 @@ impl E5 {
         self.encoder.kernels().name
     }
 
+    /// Loads a model whose digest nobody checked: in tests and under the fuzzer, where the bytes are hostile
+    /// on purpose. `portable` leaves the special instructions of the processor alone.
+    ///
+    /// # Errors
+    /// The bytes are not of the format "E5S1".
+    #[cfg(any(test, fuzzing))]
+    pub fn unverified(bytes: Vec<u8>, portable: bool) -> Result<Self, Error> {
+        let kernels = if portable { kernels::PORTABLE } else { Kernels::detect() };
+        Self::from_source(Source::Memory(bytes), "00".repeat(32), kernels)
+    }
+
+    /// The token ids that a text is encoded as, and whether its end was left out.
+    #[cfg(any(test, fuzzing))]
+    #[must_use]
+    pub fn token_ids(&self, role: Role, text: &str) -> (Vec<u32>, bool) {
+        let tokens = self.tokens(role, text);
+        (tokens.ids, tokens.truncated)
+    }
+
     fn from_source(source: Source, revision: String, kernels: Kernels) -> Result<Self, Error> {
         let mut image = Image::read(source)?;
         let shape = image.shape;

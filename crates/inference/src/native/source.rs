@@ -14,7 +14,7 @@ pub(super) enum Source {
     #[cfg(unix)]
     File(File, u64),
     /// Everything in memory.
-    #[cfg_attr(unix, cfg(test))]
+    #[cfg_attr(unix, cfg(any(test, fuzzing)))]
     Memory(Vec<u8>),
 }
 
@@ -40,7 +40,7 @@ impl Source {
         match self {
             #[cfg(unix)]
             Self::File(_, len) => *len,
-            #[cfg_attr(unix, cfg(test))]
+            #[cfg_attr(unix, cfg(any(test, fuzzing)))]
             Self::Memory(bytes) => bytes.len() as u64,
         }
     }
@@ -60,7 +60,7 @@ impl Source {
         let read = match self {
             #[cfg(unix)]
             Self::File(file, _) => std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset),
-            #[cfg_attr(unix, cfg(test))]
+            #[cfg_attr(unix, cfg(any(test, fuzzing)))]
             Self::Memory(all) => {
                 let from = usize::try_from(offset).ok().and_then(|start| all.get(start..));
                 match from.and_then(|rest| rest.get(..bytes.len())) {
