@@ -67,7 +67,7 @@ impl FromRequest<Face> for DocumentBody {
         let declared = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media = declared.and_then(|value| value.split(';').next()).map(|text| text.trim().to_owned());
         let media = media.ok_or_else(|| Problem::of(Code::UNSUPPORTED_MEDIA_TYPE))?;
-        let bytes = collected(body, &parts.headers, face, face.limits.document_bytes_max).await?;
+        let bytes = collected(body, &parts, face, face.limits.document_bytes_max).await?;
         Ok(Self { bytes: bytes.into(), media })
     }
 }

@@ -40,8 +40,12 @@ impl Voice {
         }
         let mut response = match body {
             Some(body) => {
-                let request = request.header("content-type", "application/json");
-                self.agent.run(request.body(body.to_string()).unwrap())
+                // A text alone is a document.
+                let (media, text) = match body.as_str() {
+                    Some(text) => ("text/plain", text.to_owned()),
+                    None => ("application/json", body.to_string()),
+                };
+                self.agent.run(request.header("content-type", media).body(text).unwrap())
             }
             None => self.agent.run(request.body(()).unwrap()),
         }
@@ -93,6 +97,9 @@ struct Person {
     conversation: String,
     pack: String,
     key: String,
+    source: String,
+    revision: String,
+    passage: String,
 }
 
 /// What was asked of a route, and whether it was allowed.
@@ -152,12 +159,50 @@ impl Person {
         let question =
             json!({ "question": "What was said, liked and shared?", "conversation": conversation });
         let pack = post(&voice, "/v1/context", question).word("pack_id");
-        Self { mark, voice, admin, auditor, group, memory, conversation, pack, key }
+        let title = json!({ "title": format!("Policy of {name} {round}"), "groups": [group] });
+        let source = post(&voice, "/v1/sources", title).word("id");
+        let at = format!("/v1/sources/{source}");
+        let put = |text: String| {
+            let path = format!("{at}/revisions");
+            go(&voice, "PUT", "/v1/sources/{id}/revisions", &path, Some(text.into())).word("revision_id")
+        };
+        let revision = put(format!("Written {mark}. Goods may be returned."));
+        let publish = json!({ "revision_id": revision });
+        go(&voice, "POST", "/v1/sources/{id}/publish", &format!("{at}/publish"), Some(publish));
+        let draft = format!("{at}/revisions/{}", put(format!("Drafted {mark}.")));
+        go(&voice, "DELETE", "/v1/sources/{id}/revisions/{revision}", &draft, None);
+        let manifest = format!("{at}/revisions/{revision}");
+        let manifest = go(&voice, "GET", "/v1/sources/{id}/revisions/{revision}", &manifest, None);
+        let passage = manifest.value()["passages"][0]["id"].as_str().unwrap().to_owned();
+        go(&voice, "GET", "/v1/sources", "/v1/sources", None);
+        go(&voice, "GET", "/v1/sources/{id}", &at, None);
+        let audience = json!({ "groups": [group] });
+        go(&voice, "PUT", "/v1/sources/{id}/audience", &format!("{at}/audience"), Some(audience));
+        let answer = json!({
+            "question": "What is written?", "answer": format!("It says {mark}"), "model": "m", "prompt": "p",
+            "sources": [{ "source_id": source, "revision": 1 }],
+        });
+        post(&voice, "/v1/answers", answer);
+        Self {
+            mark,
+            voice,
+            admin,
+            auditor,
+            group,
+            memory,
+            conversation,
+            pack,
+            key,
+            source,
+            revision,
+            passage,
+        }
     }
 
     /// Her own things come to her, and nothing of `others`.
     fn reads(&self, asked: &Asked, others: &[String]) {
-        let (memory, conversation, pack) = (&self.memory, &self.conversation, &self.pack);
+        let (memory, conversation, pack, passage) =
+            (&self.memory, &self.conversation, &self.pack, &self.passage);
         let search = json!({ "question": "Likes said shared mark", "k": 200, "history": "all" });
         let pack_again = json!({ "question": "What was said?", "conversation": conversation });
         for (method, template, path, body) in [
@@ -165,14 +210,30 @@ impl Person {
             ("GET", "/v1/memories/{id}", format!("/v1/memories/{memory}"), None),
             ("GET", "/v1/conversations/{id}", format!("/v1/conversations/{conversation}"), None),
             ("GET", "/v1/packs/{id}", format!("/v1/packs/{pack}"), None),
+            ("GET", "/v1/citations/{id}", format!("/v1/citations/{passage}"), None),
             ("POST", "/v1/recall", "/v1/recall".to_owned(), Some(search)),
             ("POST", "/v1/context", "/v1/context".to_owned(), Some(pack_again)),
         ] {
             let heard = allowed(asked, &self.voice, route(method, template), &path, body);
             assert!(heard.body.contains(&self.mark), "{method} {path} lacks {}: {}", self.mark, heard.body);
-            let foreign = others.iter().find(|other| heard.body.contains(other.as_str()));
-            assert!(foreign.is_none(), "{method} {path} shows {foreign:?} to {}", self.mark);
+            self.sees_nothing_of(others, &heard);
         }
+        // The others change sources at the same time, so a kept answer may have ended; it is never another's.
+        let question = json!({ "question": "What is written?", "model": "m", "prompt": "p" });
+        let look = route("POST", "/v1/answers/lookup");
+        self.sees_nothing_of(
+            others,
+            &allowed(asked, &self.voice, look, "/v1/answers/lookup", Some(question)),
+        );
+        let check = route("POST", "/v1/authorizations/check");
+        let may = json!({ "resource": { "memory": memory } });
+        let may = allowed(asked, &self.voice, check, "/v1/authorizations/check", Some(may));
+        assert_eq!(may.value()["allowed"], true, "{}", may.body);
+    }
+
+    fn sees_nothing_of(&self, others: &[String], heard: &Heard) {
+        let foreign = others.iter().find(|other| heard.body.contains(other.as_str()));
+        assert!(foreign.is_none(), "{foreign:?} is shown to {}: {}", self.mark, heard.body);
     }
 
     /// Nothing that she may not: what is another's, and what her key's role does not allow.
@@ -197,6 +258,8 @@ impl Person {
         into["conversation"] = json!(conversation);
         no(voice, "POST", "/v1/memories", "/v1/memories", Some(into.clone()));
         no(voice, "POST", "/v1/memories/batch", "/v1/memories/batch", Some(json!({ "memories": [into] })));
+        no(voice, "GET", "/v1/citations/{id}", &format!("/v1/citations/{}", other.passage), None);
+        self.tries_sources(asked, other);
         // The auditor reads evidence and nothing else; the application administers nothing.
         for (method, path, body) in [
             ("GET", "/v1/memories", None),
@@ -231,6 +294,46 @@ impl Person {
         }
     }
 
+    /// Sources belong to the tenant: the auditor's key may do nothing with them, and another tenant's
+    /// application is a stranger.
+    fn tries_sources(&self, asked: &Asked, other: &Self) {
+        let at = format!("/v1/sources/{}", other.source);
+        let one = format!("{at}/revisions/{}", other.revision);
+        let revision = json!({ "revision_id": other.revision });
+        let answer = json!({
+            "question": "What?", "answer": "This", "model": "m", "prompt": "p",
+            "sources": [{ "source_id": other.source, "revision": 1 }],
+        });
+        let look = json!({ "question": "What is written?", "model": "m", "prompt": "p" });
+        let may = json!({ "resource": { "memory": other.memory } });
+        let of_one = [
+            ("GET", "/v1/sources/{id}", at.clone(), None),
+            ("PUT", "/v1/sources/{id}/revisions", format!("{at}/revisions"), Some(json!("Taken over"))),
+            ("GET", "/v1/sources/{id}/revisions/{revision}", one.clone(), None),
+            ("DELETE", "/v1/sources/{id}/revisions/{revision}", one, None),
+            ("POST", "/v1/sources/{id}/publish", format!("{at}/publish"), Some(revision.clone())),
+            ("POST", "/v1/sources/{id}/restore", format!("{at}/restore"), Some(revision)),
+            ("PUT", "/v1/sources/{id}/audience", format!("{at}/audience"), Some(json!({ "groups": null }))),
+            ("POST", "/v1/sources/{id}/withdraw", format!("{at}/withdraw"), None),
+            ("DELETE", "/v1/sources/{id}", at, None),
+        ];
+        for (method, template, path, body) in &of_one {
+            denied(asked, &self.auditor, route(method, template), path, body.clone());
+            if self.voice.key != other.voice.key {
+                denied(asked, &self.voice, route(method, template), path, body.clone());
+            }
+        }
+        for (method, path, body) in [
+            ("POST", "/v1/sources", Some(json!({ "title": "Mine" }))),
+            ("GET", "/v1/sources", None),
+            ("POST", "/v1/answers", Some(answer)),
+            ("POST", "/v1/answers/lookup", Some(look)),
+            ("POST", "/v1/authorizations/check", Some(may)),
+        ] {
+            denied(asked, &self.auditor, route(method, path), path, body);
+        }
+    }
+
     /// What ends things, which is allowed to her alone.
     fn ends(&self, asked: &Asked) {
         let Self { voice, admin, auditor, group, memory, conversation, key, .. } = self;
@@ -241,6 +344,11 @@ impl Person {
         go(voice, "PUT", "/v1/memories/{id}", &format!("/v1/memories/{memory}"), Some(better));
         go(voice, "DELETE", "/v1/memories/{id}", &format!("/v1/memories/{memory}"), None);
         go(voice, "DELETE", "/v1/conversations/{id}", &format!("/v1/conversations/{conversation}"), None);
+        let at = format!("/v1/sources/{}", self.source);
+        go(voice, "POST", "/v1/sources/{id}/withdraw", &format!("{at}/withdraw"), None);
+        let revision = json!({ "revision_id": self.revision });
+        go(voice, "POST", "/v1/sources/{id}/restore", &format!("{at}/restore"), Some(revision));
+        go(voice, "DELETE", "/v1/sources/{id}", &at, None);
         go(admin, "DELETE", "/v1/groups/{name}", &format!("/v1/groups/{group}"), None);
         go(admin, "DELETE", "/v1/keys/{id}", &format!("/v1/keys/{key}"), None);
         go(auditor, "GET", "/v1/ledger/checkpoint", "/v1/ledger/checkpoint", None);
