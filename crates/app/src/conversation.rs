@@ -1,13 +1,14 @@
 //! Conversations: open, append, read, list, delete. A conversation is recorded with its owner before its
 //! first turn; its turns stay in memory unless the caller asked to keep them.
 
-use merkwelt_authz::{Request, action};
+use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::freshness::admit;
 use merkwelt_domain::{Content, ConversationId, ReadId, TenantId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
+use merkwelt_store::analysis::turn_passage;
 use merkwelt_store::change::{NewTurn, Outcome, Receipt, Write};
-use merkwelt_store::query::{Cursor, Key, Listing, PageSize, ScanQuery};
+use merkwelt_store::query::{Cursor, Key, Listing, PageSize, ScanQuery, Vector};
 use merkwelt_store::record::{Found, Listed, Record};
 
 use crate::App;
@@ -106,14 +107,39 @@ impl App {
                 Ok(Appended { number, receipt: None })
             }
             Retention::KeptDays(days) => {
+                let vector = self.turn_vector(&reader, turn, now).await?;
                 let new = NewTurn {
                     turn: self.turn(turn, now, now.plus_days(days)),
-                    vector: self.passage_vector(&turn.text).await,
+                    vector,
                     opening: self.opening_key(),
                 };
                 let receipt = self.write(&allowed, vec![Write::Append(new)], idempotent, now).await?;
                 Ok(Appended { number: appended_number(&receipt)?, receipt: Some(receipt) })
             }
+        }
+    }
+
+    /// The vector of a turn to keep. It is made with the turn before, because "yes, on Thursday" alone means
+    /// nothing.
+    async fn turn_vector(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        turn: &TurnRequest,
+        now: Timestamp,
+    ) -> Result<Option<Vector>, Attempt> {
+        if self.model.is_none() {
+            return Ok(None);
+        }
+        let listing = Listing::TurnsBackwards(turn.conversation.clone());
+        let limit = PageSize::new(1).unwrap_or_default();
+        let query = ScanQuery { listing, after: None, limit, interval: None, now };
+        let page = self.backend.scan(pass, &query).await?;
+        let before = page.records.into_iter().find_map(listed_turn);
+        let previous = before.as_ref().map(|turn| (turn.text.expose(), turn.at));
+        let passage = turn_passage(previous, turn.text.expose(), now);
+        match Content::question(&passage, usize::MAX) {
+            Ok(passage) => Ok(self.passage_vector(&passage).await),
+            Err(_) => Ok(None),
         }
     }
 
@@ -132,7 +158,7 @@ impl App {
     /// A conversation of the scope's subject and the number of its kept turns.
     pub(crate) async fn conversation_of(
         &self,
-        pass: &merkwelt_authz::Pass<'_, merkwelt_authz::class::Read>,
+        pass: &Pass<'_, class::Read>,
         id: &ConversationId,
         now: Timestamp,
     ) -> Result<(Conversation, u32), Attempt> {

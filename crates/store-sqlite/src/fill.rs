@@ -1,9 +1,11 @@
 //! Vectors for what was written while no embedding model was there. Small transactions, each of which leaves
 //! nothing half done, so it can be stopped and begun again at any time.
 
+use merkwelt_domain::Timestamp;
 use merkwelt_store::Error;
+use merkwelt_store::analysis::turn_passage;
 use merkwelt_store::query::ModelId;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 use zeroize::Zeroizing;
 
 use crate::cell::Cell;
@@ -34,7 +36,7 @@ pub type EmbedTexts<'e> = dyn FnMut(&[&str]) -> Vec<Option<Vec<f32>>> + 'e;
 
 impl Sqlite {
     /// Gives a vector of `model` to every current row that is ranked and has none, in all tenants: memories
-    /// but rules, and kept turns, each by its own text as when it is written. `progress` is called after
+    /// but rules, and kept turns, each by the text as when it is written. `progress` is called after
     /// every transaction, and not at all if nothing is missing. Blocks.
     ///
     /// # Errors
@@ -108,8 +110,8 @@ impl Table {
 
     fn columns(self) -> &'static str {
         match self {
-            Self::Memories => "seq, id, revision, owner, body",
-            Self::Turns => "seq, conversation, number, owner, body",
+            Self::Memories => "seq, id, revision, owner, body, written_at",
+            Self::Turns => "seq, conversation, number, owner, body, at",
         }
     }
 
@@ -191,10 +193,34 @@ fn pending(cell: &Cell, db: &Connection, table: Table, after: i64) -> Result<Vec
             id: id.to_owned(),
             number,
             owner: owner.to_owned(),
-            text: table.words(&plain)?,
+            text: match table {
+                Table::Memories => table.words(&plain)?,
+                Table::Turns => passage(cell, db, (id, number), &table.words(&plain)?, row.get(5).sql()?)?,
+            },
         });
     }
     Ok(found)
+}
+
+/// A turn with the one before it, as when it is written.
+fn passage(
+    cell: &Cell,
+    db: &Connection,
+    (id, number): (&str, u32),
+    text: &str,
+    at: i64,
+) -> Result<Zeroizing<String>, Error> {
+    let before = number.saturating_sub(1);
+    let sql = "SELECT owner, body, at FROM turns WHERE conversation = ?1 AND number = ?2 AND expires_at > ?3";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let mut statement = db.prepare_cached(sql).sql()?;
+    let key = (id, before, cell.env.now().millis());
+    let found: Option<(String, Vec<u8>, i64)> = statement.query_row(key, read).optional().sql()?;
+    let Some((owner, sealed, said_at)) = found else { return Ok(Zeroizing::new(text.to_owned())) };
+    let place = Table::Turns.place(cell, (id, before), "body");
+    let previous = Table::Turns.words(&cell.owner_keys(&owner)?.sealer.open(place, &sealed)?)?;
+    let (said_at, at) = (Timestamp::from_millis(said_at), Timestamp::from_millis(at));
+    Ok(Zeroizing::new(turn_passage(Some((&previous, said_at)), text, at)))
 }
 
 /// Writes the vectors of one transaction and says how many rows took one.

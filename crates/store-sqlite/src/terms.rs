@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn the_terms_of_a_turn_are_those_of_the_two_texts() {
-        let both = [analyse("When does it arrive?"), analyse("On Thursday.")].concat();
+        let own = analyse("On Thursday.");
+        let both = [analyse("When does it arrive?"), own.clone(), own].concat();
         assert_eq!(analyse_turn(Some("When does it arrive?"), "On Thursday."), both);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use merkwelt_domain::Timestamp;
 use rust_stemmers::{Algorithm, Stemmer};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -45,13 +46,37 @@ pub fn analyse(text: &str) -> Vec<String> {
     terms
 }
 
-/// The terms of a turn: those of the turn before it and its own. A turn such as "yes, on Thursday" is found
-/// by what it answers. The turn before counts as long as it is stored.
+/// The terms of a turn: those of the turn before it, and its own twice. A turn such as "yes, on Thursday" is
+/// found by what it answers, but what it says itself weighs more. The turn before counts as long as it is stored.
 #[must_use]
 pub fn analyse_turn(previous: Option<&str>, text: &str) -> Vec<String> {
-    let mut terms = previous.map(analyse).unwrap_or_default();
-    terms.extend(analyse(text));
+    turn_terms(previous.map(analyse), analyse(text))
+}
+
+/// The same from terms that are known already.
+#[must_use]
+pub fn turn_terms(previous: Option<Vec<String>>, own: Vec<String>) -> Vec<String> {
+    let mut terms = previous.unwrap_or_default();
+    terms.extend(own.iter().cloned());
+    terms.extend(own);
     terms
+}
+
+/// The most milliseconds between two turns of one sitting.
+const SITTING_MILLIS: i64 = 2 * 3_600_000;
+/// Characters of the turn before that a turn's vector is made with, counted from its end.
+const BEFORE_CHARS_MAX: usize = 400;
+
+/// The text that the vector of a turn at time `at` is made of: the end of the turn before it, if that is of the
+/// same sitting, and its own. Both then end within hours of each other, so no vector outlives by more than that
+/// what it was made of.
+#[must_use]
+pub fn turn_passage(previous: Option<(&str, Timestamp)>, text: &str, at: Timestamp) -> String {
+    let of_sitting =
+        previous.filter(|(_, before)| at.millis().saturating_sub(before.millis()) <= SITTING_MILLIS);
+    let Some((before, _)) = of_sitting else { return text.to_owned() };
+    let skipped = before.chars().count().saturating_sub(BEFORE_CHARS_MAX);
+    before.chars().skip(skipped).chain(std::iter::once('\n')).chain(text.chars()).collect()
 }
 
 /// Words that stand together: `a-4711`, `2026-03-01`, `zwei-faktor`.
@@ -319,5 +344,26 @@ mod tests {
         let terms = analyse_turn(Some("When does the delivery arrive?"), "On Thursday.");
         assert!(analyse("delivery").iter().all(|term| terms.contains(term)));
         assert!(analyse("thursday").iter().all(|term| terms.contains(term)));
+    }
+
+    #[test]
+    fn a_turn_s_own_words_weigh_more_than_those_it_answers() {
+        let terms = analyse_turn(Some("delivery"), "Thursday");
+        let times = |word: &str| {
+            let stem = analyse(word).remove(0);
+            terms.iter().filter(|term| **term == stem).count()
+        };
+        assert_eq!((times("delivery"), times("thursday")), (1, 2));
+    }
+
+    #[test]
+    fn a_vector_is_made_with_the_turn_before_only_within_a_sitting_and_not_with_all_of_it() {
+        let at = |minutes: i64| Timestamp::from_millis(minutes * 60_000);
+        assert_eq!(turn_passage(Some(("When?", at(0))), "On Thursday.", at(1)), "When?\nOn Thursday.");
+        assert_eq!(turn_passage(Some(("When?", at(0))), "On Thursday.", at(121)), "On Thursday.");
+        assert_eq!(turn_passage(None, "On Thursday.", at(1)), "On Thursday.");
+        let long = "ä".repeat(5000) + "end";
+        let passage = turn_passage(Some((&long, at(0))), "own", at(1));
+        assert!(passage.ends_with("end\nown") && passage.chars().count() == 404, "{}", passage.len());
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use merkwelt_store::Error;
-use merkwelt_store::analysis::analyse;
+use merkwelt_store::analysis;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use zeroize::Zeroizing;
 
@@ -172,7 +172,7 @@ fn kept_terms(
 ) -> Result<Vec<String>, Error> {
     match terms::read(cell.analysis, &keys.sealer.open(place, sealed)?)? {
         Some(terms) => Ok(terms),
-        None => Ok(analyse(&text()?)),
+        None => Ok(analysis::analyse(&text()?)),
     }
 }
 
@@ -204,7 +204,7 @@ fn turn(cell: &Cell, row: &Row<'_>, before: Option<Vec<String>>, own: Vec<String
         valid_from: at,
         end: row.get(4).sql()?,
         written_at: at,
-        terms: before.into_iter().flatten().chain(own).collect(),
+        terms: analysis::turn_terms(before, own),
         metadata: None,
         vector: vector.map(|sealed| open_vector(&keys, place, sealed)).transpose()?,
     })
