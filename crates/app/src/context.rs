@@ -4,15 +4,15 @@
 use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::conversation::{Retention, Turn};
-use merkwelt_domain::freshness::admit;
+use merkwelt_domain::freshness::{Fresh, admit};
 use merkwelt_domain::memory::{Kind, Memory};
 use merkwelt_domain::routing::{StateChoice, StateRoute, route};
 use merkwelt_domain::{Content, ConversationId, Interval, PackId, ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::query::{
-    Fusion, Key, KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns, Vector,
+    Fusion, KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns, Vector,
 };
-use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record, Scores};
+use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record};
 
 use crate::App;
 use crate::conversation::listed_turn;
@@ -20,6 +20,7 @@ use crate::error::{Attempt, Error, until_settled};
 use crate::pack::fit::{Fitted, Line, Offer, Why, fit};
 use crate::pack::rebuild::compose;
 use crate::pack::render::Section;
+use crate::pack::select::Selection;
 use crate::pack::view::{LeftOutView, PackItemView, PackView, RoutingView, SystemView, TokensView};
 use crate::recall::{admit_all, encode};
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
@@ -50,14 +51,21 @@ struct Findings {
     memories: std::sync::Arc<Vec<Memory>>,
     reused: bool,
     recalled: Recalled,
+    selection: Selection,
     last_turns: Vec<Turn>,
     /// Whether the last turns are of the present sitting and not kept.
     sitting: bool,
+    /// Wanted turns that are no hits themselves.
     neighbours: Vec<Turn>,
     flat: FlatCost,
     route: StateRoute,
 }
 
+/// One hit is asked for per so many tokens of the budget. There are more than fit, because the weakest say what
+/// is weak.
+const TOKENS_PER_HIT: u32 = 20;
+/// No more turns are wanted than would fit if each had so many tokens.
+const TOKENS_PER_TURN_MIN: u32 = 8;
 /// Without a match, this many of the newest live states are delivered all the same (R-007: recency).
 const RECENT_STATES: usize = 3;
 
@@ -76,7 +84,7 @@ impl App {
         let now = self.env.now();
         let findings = self.find(&allowed, wanted, now).await?;
         let offer = self.offer(&findings, wanted, now);
-        let fitted = fit(wanted.budget.tokens(), offer, self.counter)
+        let fitted = fit(wanted.budget.tokens(), offer, (now, self.counter))
             .map_err(|needed| Error::BudgetTooSmall { needed })?;
         let unmatched = unmatched(&findings, &fitted);
         let (pack_id, read_id) = (PackId::random(&*self.env), ReadId::random(&*self.env));
@@ -116,14 +124,26 @@ impl App {
         let recalled = self.backend.recall(pass, &query).await?;
         let (memories, reused) = self.prefix(pass, recalled.epochs, now).await?;
         let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
-        let neighbours = self.neighbours(pass, &recalled, now).await?;
+        let n_turns_max = usize::try_from(wanted.budget.tokens() / TOKENS_PER_TURN_MIN).unwrap_or(usize::MAX);
+        let selection = Selection::of(&recalled.candidates, n_turns_max);
+        let neighbours = self.neighbours(pass, &selection, &recalled, now).await?;
         let mut flat = self.backend.flat_cost(pass, kept.as_ref(), now).await?;
         if kept.is_none() {
             flat.items += last_turns.len() as u64;
             flat.tokens += last_turns.iter().map(|turn| u64::from(turn.tokens)).sum::<u64>();
         }
         let sitting = kept.is_none();
-        Ok(Findings { memories, reused, recalled, last_turns, sitting, neighbours, flat, route })
+        Ok(Findings {
+            memories,
+            reused,
+            recalled,
+            selection,
+            last_turns,
+            sitting,
+            neighbours,
+            flat,
+            route,
+        })
     }
 
     /// The named conversation, if its turns are kept; an error if it is not the subject's.
@@ -159,24 +179,15 @@ impl App {
         Ok(page.records.into_iter().filter_map(listed_turn).collect())
     }
 
-    /// The turns before and after each recalled turn.
+    /// The wanted turns around the recalled ones.
     async fn neighbours(
         &self,
         pass: &Pass<'_, class::Read>,
+        selection: &Selection,
         recalled: &Recalled,
         now: Timestamp,
     ) -> Result<Vec<Turn>, Attempt> {
-        let keys: Vec<Key> = recalled
-            .candidates
-            .iter()
-            .filter(|c| c.scores.total > 0.0)
-            .filter_map(|c| match &c.record {
-                Record::Turn(turn) => Some(turn),
-                Record::Memory(_) | Record::Passage(_) => None,
-            })
-            .flat_map(|turn| [turn.number.checked_sub(1), turn.number.checked_add(1)].map(|n| (turn, n)))
-            .filter_map(|(turn, n)| n.filter(|n| *n > 0).map(|n| Key::Turn(turn.conversation.clone(), n)))
-            .collect();
+        let keys = selection.missing(&recalled.candidates);
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -197,7 +208,8 @@ impl App {
 
     fn offer(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Offer {
         let current = |record: Record, interval| admit(record, now, interval).ok().map(Delivered::Current);
-        let line = |section, why, record, scores| Line::new(section, why, record, scores, self.counter);
+        let line =
+            |section, why, record, scores| Line::new(section, why, record, scores, (now, self.counter));
         let of_kind = |kind: Kind| findings.memories.iter().filter(move |m| m.statement.kind() == kind);
         let prefix = |kind, section, why| {
             let admitted = of_kind(kind).filter_map(|m| current(Record::Memory(m.clone()), None));
@@ -220,38 +232,36 @@ impl App {
         }
     }
 
-    fn ranked(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Vec<Vec<Line>> {
-        let mut recent_states = 0;
-        let mut groups = Vec::new();
-        for (fresh, scores) in admit_all(findings.recalled.candidates.clone(), now, wanted.interval) {
+    /// What is worth its tokens, best first: hits, the turns they support, and the newest states if no state
+    /// matches.
+    fn ranked(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Vec<Line> {
+        let line = |why, fresh: Fresh<Record>, scores| {
             let section = section_of(fresh.get());
-            let why = if scores.total > 0.0 {
-                Why::Ranked
-            } else if section == Section::ProjectState && recent_states < RECENT_STATES {
-                recent_states += 1;
-                Why::Recent
-            } else {
-                continue;
-            };
-            let neighbours = self.neighbour_lines(findings, fresh.get(), now);
-            let hit = Line::new(section, why, Delivered::Current(fresh), Some(scores), self.counter);
-            // First the hit, then its neighbours: where there is no room for both, the hit alone goes in.
-            groups.push(vec![hit]);
-            groups.extend(neighbours.into_iter().map(|line| vec![line]));
-        }
-        groups
-    }
-
-    fn neighbour_lines(&self, findings: &Findings, hit: &Record, now: Timestamp) -> Vec<Line> {
-        let Record::Turn(hit) = hit else { return Vec::new() };
-        let beside =
-            |turn: &&Turn| turn.conversation == hit.conversation && turn.number.abs_diff(hit.number) == 1;
-        let line = |turn: &Turn| {
-            let fresh = admit(Record::Turn(turn.clone()), now, None).ok()?;
-            let record = Delivered::Current(fresh);
-            Some(Line::new(Section::EarlierTurns, Why::Neighbour, record, None, self.counter))
+            Line::new(section, why, Delivered::Current(fresh), scores, (now, self.counter))
         };
-        findings.neighbours.iter().filter(beside).filter_map(line).collect()
+        let mut weighed = Vec::new();
+        let mut recent = Vec::new();
+        for (fresh, scores) in admit_all(findings.recalled.candidates.clone(), now, wanted.interval) {
+            if let Some(weight) = findings.selection.wants(fresh.get(), scores.total) {
+                weighed.push((weight, line(Why::Ranked, fresh, Some(scores))));
+            } else if scores.total <= 0.0 && section_of(fresh.get()) == Section::ProjectState {
+                recent.push(line(Why::Recent, fresh, Some(scores)));
+            }
+        }
+        let neighbours =
+            findings.neighbours.iter().filter_map(|turn| admit(Record::Turn(turn.clone()), now, None).ok());
+        for fresh in neighbours {
+            if let Some(weight) = findings.selection.wants(fresh.get(), 0.0) {
+                weighed.push((weight, line(Why::Neighbour, fresh, None)));
+            }
+        }
+        // Stable, so equal weights keep the order of the search.
+        weighed.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let mut lines: Vec<Line> = weighed.into_iter().map(|(_, line)| line).collect();
+        if !lines.iter().any(|line| line.section == Section::ProjectState) {
+            lines.extend(recent.into_iter().take(RECENT_STATES));
+        }
+        lines
     }
 
     fn answer(
@@ -324,7 +334,7 @@ fn turn_query(
 }
 
 fn top_k(budget: TokenBudget) -> TopK {
-    let k = u16::try_from(budget.tokens() / 40).unwrap_or(TopK::MAX).clamp(10, TopK::MAX);
+    let k = u16::try_from(budget.tokens() / TOKENS_PER_HIT).unwrap_or(TopK::MAX).clamp(20, TopK::MAX);
     TopK::new(k).unwrap_or_default()
 }
 
@@ -379,17 +389,17 @@ fn left_out(fitted: &Fitted) -> Vec<LeftOutView> {
     sections.into_iter().map(|s| left_out_view(s, "budget", count(s))).collect()
 }
 
-/// What the search considered and found no match for.
+/// What the search found and what is neither in nor left out for want of room: it does not match, or far less
+/// than the best.
 fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
-    let is_unmatched = |scores: &Scores| scores.total <= 0.0;
-    let is_in = |record: &Record| fitted.lines.iter().any(|line| line.shows(record));
+    let is_told =
+        |record: &Record| fitted.lines.iter().chain(&fitted.left_out).any(|line| line.shows(record));
     let mut counts = std::collections::BTreeMap::new();
-    for candidate in &findings.recalled.candidates {
-        if is_unmatched(&candidate.scores) && !is_in(&candidate.record) {
-            *counts.entry(section_of(&candidate.record)).or_insert(0usize) += 1;
-        }
+    for candidate in findings.recalled.candidates.iter().filter(|candidate| !is_told(&candidate.record)) {
+        let reason = if candidate.scores.total > 0.0 { "weak_match" } else { "no_match" };
+        *counts.entry((section_of(&candidate.record), reason)).or_insert(0usize) += 1;
     }
-    counts.into_iter().map(|(section, n)| left_out_view(section, "no_match", n)).collect()
+    counts.into_iter().map(|((section, reason), n)| left_out_view(section, reason, n)).collect()
 }
 
 fn left_out_view(section: Section, reason: &str, n: usize) -> LeftOutView {

@@ -2,6 +2,7 @@
 //! is filled best first. The budget is kept exactly: the finished text is counted, and lines go out again
 //! until it fits.
 
+use merkwelt_domain::Timestamp;
 use merkwelt_inference::TokenCounter;
 use merkwelt_store::record::{Record, Scores};
 
@@ -45,7 +46,6 @@ pub(crate) struct Line {
     pub(crate) why: Why,
     pub(crate) out: Outgoing,
     pub(crate) scores: Option<Scores>,
-    pub(crate) text: String,
     pub(crate) tokens: u32,
 }
 
@@ -55,12 +55,11 @@ impl Line {
         why: Why,
         record: Delivered,
         scores: Option<Scores>,
-        counter: &dyn TokenCounter,
+        (as_of, counter): (Timestamp, &dyn TokenCounter),
     ) -> Self {
-        let text = super::render::line(section, record.record());
-        let tokens = counter.count(&text);
+        let tokens = counter.count(&super::render::line(section, record.record(), as_of));
         let out = Outgoing { record, score: scores.map(|s| s.total) };
-        Self { section, why, out, scores, text, tokens }
+        Self { section, why, out, scores, tokens }
     }
 }
 
@@ -80,8 +79,8 @@ pub(crate) struct Offer {
     pub(crate) facts: Vec<Line>,
     /// Newest first.
     pub(crate) last_turns: Vec<Line>,
-    /// Groups that go in together or not at all, best first.
-    pub(crate) ranked: Vec<Vec<Line>>,
+    /// Best first.
+    pub(crate) ranked: Vec<Line>,
 }
 
 /// What went in, in the order of the text, and what did not for want of room.
@@ -103,12 +102,19 @@ const FACTS_TENTHS: u32 = 4;
 /// Tenths of what the rules leave that the last turns may use at first.
 const TURNS_TENTHS: u32 = 3;
 
-/// Fits an offer into `budget` tokens.
+/// Marks of days and of gaps between earlier turns cost about this much per turn.
+const JOINT: u32 = 2;
+
+/// Fits an offer into `budget` tokens, for a pack of time `as_of`.
 ///
 /// # Errors
 /// The tokens that the rules alone need, if that is more than the budget.
-pub(crate) fn fit(budget: u32, offer: Offer, counter: &dyn TokenCounter) -> Result<Fitted, u32> {
-    let rules = block([(Section::Rules, texts(&offer.rules, Section::Rules))]);
+pub(crate) fn fit(
+    budget: u32,
+    offer: Offer,
+    (as_of, counter): (Timestamp, &dyn TokenCounter),
+) -> Result<Fitted, u32> {
+    let rules = block([(Section::Rules, records(&offer.rules, Section::Rules))], as_of);
     let rules_tokens = counter.count(&rules);
     let Some(rest) = budget.checked_sub(rules_tokens) else { return Err(rules_tokens) };
 
@@ -122,21 +128,22 @@ pub(crate) fn fit(budget: u32, offer: Offer, counter: &dyn TokenCounter) -> Resu
     room = room.saturating_sub(turns.iter().map(|l| l.tokens).sum());
     let mut chosen = turns;
 
-    for group in offer.ranked {
-        let is_new = |line: &Line| !contains(&chosen, line) && !contains(&facts, line);
-        let group: Vec<_> = group.into_iter().filter(is_new).collect();
-        let cost = group.iter().map(|l| l.tokens).sum::<u32>();
-        if cost <= room {
-            room -= cost;
-            chosen.extend(group);
+    for line in offer.ranked {
+        if contains(&chosen, &line) || contains(&facts, &line) {
+            continue;
+        }
+        let joint = if line.section == Section::EarlierTurns { JOINT } else { 0 };
+        if line.tokens + joint <= room {
+            room -= line.tokens + joint;
+            chosen.push(line);
         } else {
-            left_out.extend(group);
+            left_out.push(line);
         }
     }
     let (more_turns, dropped_turns) = take_while_room(older_turns, room);
     chosen.extend(more_turns.into_iter().filter(|line| !is_delivered(&left_out, line)));
     left_out.extend(dropped_turns);
-    Ok(settle(budget, offer.rules, facts, chosen, left_out, counter))
+    Ok(settle(budget, offer.rules, facts, chosen, left_out, (as_of, counter)))
 }
 
 /// Writes the text, counts it, and takes lines out until it fits: the turn's own lines from the least
@@ -147,14 +154,14 @@ fn settle(
     mut facts: Vec<Line>,
     mut chosen: Vec<Line>,
     mut left_out: Vec<Line>,
-    counter: &dyn TokenCounter,
+    (as_of, counter): (Timestamp, &dyn TokenCounter),
 ) -> Fitted {
     loop {
-        let rules_text = block([(Section::Rules, texts(&rules, Section::Rules))]);
+        let rules_text = block([(Section::Rules, records(&rules, Section::Rules))], as_of);
         let ordered_facts = in_order(&facts);
-        let facts_text = block([(Section::Facts, ordered_facts.iter().map(|l| l.text.as_str()).collect())]);
+        let facts_text = block([(Section::Facts, records(&ordered_facts, Section::Facts))], as_of);
         let ordered = in_order(&chosen);
-        let turn_text = block(Section::TURN.map(|s| (s, texts(&ordered, s))));
+        let turn_text = block(Section::TURN.map(|s| (s, records(&ordered, s))), as_of);
         let tokens = [&rules_text, &facts_text, &turn_text].iter().map(|t| counter.count(t)).sum();
         if tokens <= budget {
             let lines = rules.into_iter().chain(ordered_facts).chain(ordered).collect();
@@ -200,8 +207,8 @@ fn same_record(a: &Record, b: &Record) -> bool {
     }
 }
 
-fn texts(lines: &[Line], section: Section) -> Vec<&str> {
-    lines.iter().filter(|line| line.section == section).map(|line| line.text.as_str()).collect()
+fn records(lines: &[Line], section: Section) -> Vec<&Record> {
+    lines.iter().filter(|line| line.section == section).map(|line| line.out.record.record()).collect()
 }
 
 /// By section; inside a section ranked lines keep their order, and what has a place in time (facts of the

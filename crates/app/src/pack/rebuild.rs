@@ -4,14 +4,14 @@
 
 use merkwelt_authz::{Request, action};
 use merkwelt_domain::memory::Revision;
-use merkwelt_domain::{MemoryId, PackId, ReadId, RevisionId};
+use merkwelt_domain::{MemoryId, PackId, ReadId, RevisionId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::query::Key;
 use merkwelt_store::record::{Found, Pack, Record};
 use serde::{Deserialize, Serialize};
 
 use super::fit::{Fitted, Line};
-use super::render::{self, FORMAT, Section, block};
+use super::render::{FORMAT, Section, block};
 use super::view::PackView;
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
@@ -116,17 +116,13 @@ impl App {
         let keys = composition.places.iter().map(key).collect::<Result<Vec<_>, _>>()?;
         let found = self.backend.fetch(allowed, &keys, self.env.now()).await?;
         let records = found.into_iter().map(kept).collect::<Result<Vec<_>, _>>()?;
-        let lines: Vec<_> = composition
-            .places
-            .iter()
-            .zip(&records)
-            .map(|(place, record)| (place.section, render::line(place.section, record)))
-            .collect();
         let mut view = composition.view;
-        let of = |section| lines.iter().filter(|(s, _)| *s == section).map(|(_, l)| l.as_str()).collect();
-        view.system.rules = block([(Section::Rules, of(Section::Rules))]);
-        view.system.facts = block([(Section::Facts, of(Section::Facts))]);
-        view.turn = block(Section::TURN.map(|section| (section, of(section))));
+        let as_of: Timestamp = view.as_of.parse().map_err(|_| Error::Unavailable)?;
+        let placed: Vec<_> = composition.places.iter().map(|place| place.section).zip(&records).collect();
+        let of = |section| placed.iter().filter(|(s, _)| *s == section).map(|(_, record)| *record).collect();
+        view.system.rules = block([(Section::Rules, of(Section::Rules))], as_of);
+        view.system.facts = block([(Section::Facts, of(Section::Facts))], as_of);
+        view.turn = block(Section::TURN.map(|section| (section, of(section))), as_of);
         let body = encode(&view)?;
         if digest(&body) != composition.digest {
             return Err(Error::NotRetained.into());

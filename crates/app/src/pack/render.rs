@@ -1,6 +1,7 @@
 //! The text of a pack, as pure functions of records. A pack is rebuilt later by calling them again, so a
 //! change here is a change of the pack format and needs a new [`FORMAT`].
 
+use merkwelt_domain::Timestamp;
 use merkwelt_domain::conversation::Turn;
 use merkwelt_domain::memory::{Expiry, Memory};
 use merkwelt_domain::source::{Passage, Region};
@@ -9,7 +10,7 @@ use merkwelt_store::record::Record;
 use serde::{Deserialize, Serialize};
 
 /// Version of the text format.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Where a line stands. The order is the order of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -73,35 +74,52 @@ impl Section {
     }
 }
 
-/// One line of the text for one record.
-pub(crate) fn line(section: Section, record: &Record) -> String {
+/// One line of the text for one record, at the time of the pack.
+pub(crate) fn line(section: Section, record: &Record, as_of: Timestamp) -> String {
     match record {
-        Record::Memory(memory) => memory_line(section, memory),
-        Record::Turn(turn) => turn_line(section, turn),
+        Record::Memory(memory) => memory_line(section, memory, as_of),
+        Record::Turn(turn) => format!("{}: {}\n", turn.speaker.name(), indented(turn.text.expose())),
         Record::Passage(passage) => passage_line(passage),
     }
 }
 
-fn memory_line(section: Section, memory: &Memory) -> String {
+fn memory_line(section: Section, memory: &Memory, as_of: Timestamp) -> String {
     let text = indented(memory.statement.text().expose());
     match (section, memory.statement.pointer(), memory.statement.expiry()) {
         (Section::References, Some(pointer), _) => {
             format!("- {text}: {} (resolve with {})\n", pointer.uri(), pointer.resolve())
         }
-        (Section::ProjectState, _, Expiry::At(end)) => {
-            let end = end.to_string();
-            format!("- {text} (until {}Z)\n", end.get(..16).unwrap_or(&end))
-        }
+        (Section::ProjectState, _, Expiry::At(end)) => format!("- {text}{}\n", until(end, as_of)),
         _ => format!("- {text}\n"),
     }
 }
 
-fn turn_line(section: Section, turn: &Turn) -> String {
-    let text = indented(turn.text.expose());
-    if section == Section::EarlierTurns {
-        format!("#{} {}: {text}\n", turn.number, turn.speaker.name())
-    } else {
-        format!("{}: {text}\n", turn.speaker.name())
+/// The end of a state, as exactly as it matters: to the minute within two days, to the day within a month. What
+/// ends later says so only in the list of items, because every word costs in every turn.
+fn until(end: Timestamp, as_of: Timestamp) -> String {
+    let left = end.millis().saturating_sub(as_of.millis());
+    let text = end.to_string();
+    let (day, time) = (text.get(..10).unwrap_or(&text), text.get(11..16).unwrap_or_default());
+    match left / Timestamp::DAY_MILLIS {
+        ..2 => format!(" (until {day} {time}Z)"),
+        2..31 => format!(" (until {day})"),
+        _ => String::new(),
+    }
+}
+
+/// What stands between an earlier turn and the one before it: the day, if it is another one, or a mark that turns
+/// were left out. Days are said once and not per turn.
+fn joint(before: Option<&Record>, record: &Record) -> Option<String> {
+    let Record::Turn(turn) = record else { return None };
+    let day = |turn: &Turn| turn.at.to_string().get(..10).map(str::to_owned);
+    let same = match before {
+        Some(Record::Turn(before)) => Some(before).filter(|before| day(before) == day(turn)),
+        Some(Record::Memory(_) | Record::Passage(_)) | None => None,
+    };
+    match same {
+        None => day(turn).map(|day| format!("[{day}]\n")),
+        Some(before) if before.number.checked_add(1) == Some(turn.number) => None,
+        Some(_) => Some("[…]\n".to_owned()),
     }
 }
 
@@ -135,15 +153,25 @@ fn indented(text: &str) -> String {
 }
 
 /// A block of sections between the marks that keep it from being stored again (I-13); empty if no
-/// section has a line.
-pub(crate) fn block<'a>(sections: impl IntoIterator<Item = (Section, Vec<&'a str>)>) -> String {
+/// section has a record.
+pub(crate) fn block<'a>(
+    sections: impl IntoIterator<Item = (Section, Vec<&'a Record>)>,
+    as_of: Timestamp,
+) -> String {
     let mut body = String::new();
-    for (section, lines) in sections {
-        if lines.is_empty() {
+    for (section, records) in sections {
+        if records.is_empty() {
             continue;
         }
         body.push_str(section.heading());
-        lines.into_iter().for_each(|line| body.push_str(line));
+        let mut before = None;
+        for record in records {
+            if section == Section::EarlierTurns {
+                body.extend(joint(before, record));
+            }
+            body.push_str(&line(section, record, as_of));
+            before = Some(record);
+        }
     }
     if body.is_empty() { body } else { format!("{OPEN}\n{body}{CLOSE}\n") }
 }

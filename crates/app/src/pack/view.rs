@@ -90,7 +90,7 @@ pub struct PackItemView {
 pub struct LeftOutView {
     /// Where it would have stood.
     pub section: String,
-    /// `budget` or `no_match`.
+    /// `budget`, `weak_match` (far below the best matches) or `no_match`.
     pub reason: String,
     /// How many records.
     pub count: u32,
