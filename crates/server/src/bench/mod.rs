@@ -1,8 +1,10 @@
 //! Measurements of the running service, kept in the binary so that everybody can repeat them: whether the
-//! promise of isolation holds under attack ([`isolation`]).
+//! promise of isolation holds under attack ([`isolation`]), and how well questions find what they need
+//! ([`quality`]).
 
 mod child;
 mod clock;
 mod dice;
 pub mod isolation;
+pub mod quality;
 mod wire;

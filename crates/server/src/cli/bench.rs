@@ -7,7 +7,9 @@ use clap::Subcommand;
 
 use super::Out;
 use super::key::read_key;
-use crate::bench::isolation;
+use crate::bench::{isolation, quality};
+use crate::config::ModelPlaces;
+use crate::model;
 
 /// Arguments of `merkwelt bench`.
 #[derive(Debug, clap::Args)]
@@ -20,6 +22,8 @@ pub(super) struct Args {
 enum What {
     /// Attack a service over HTTP and search every byte that comes out for what belongs to others
     Isolation(Isolation),
+    /// Measure how well questions find their evidence, on sets that lie outside of the project
+    Quality(Quality),
 }
 
 /// Arguments of `merkwelt bench isolation`.
@@ -54,9 +58,32 @@ struct Isolation {
     json: bool,
 }
 
+/// Arguments of `merkwelt bench quality`.
+#[derive(Debug, clap::Args)]
+struct Quality {
+    /// Directory with the sets
+    #[arg(long, value_name = "DIR", default_value = "../shared/data")]
+    data: PathBuf,
+    /// Which set; may be given several times [default: all]
+    #[arg(long, value_enum)]
+    set: Vec<quality::Set>,
+    /// At most this many questions per set
+    #[arg(long)]
+    limit: Option<usize>,
+    /// File that keeps vectors from one run to the next [default: in the directory for temporary files]
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelPlaces,
+    /// Write JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     match &args.what {
         What::Isolation(args) => probe(args, out),
+        What::Quality(args) => measure(args, out),
     }
 }
 
@@ -92,4 +119,33 @@ fn probe(args: &Isolation, out: &mut Out) -> anyhow::Result<()> {
         }
     }
     if report.passed() { Ok(()) } else { bail!("the promise of isolation does not hold; see the report") }
+}
+
+fn measure(args: &Quality, out: &mut Out) -> anyhow::Result<()> {
+    let model = match model::load(&args.model) {
+        Ok(model) => Some(model),
+        Err(without) => {
+            if !args.json {
+                out.line(format_args!("only ranking by words is measured: {without}"))?;
+            }
+            None
+        }
+    };
+    let sets = if args.set.is_empty() {
+        vec![quality::Set::Xquad, quality::Set::Policy, quality::Set::Beam, quality::Set::Locomo]
+    } else {
+        args.set.clone()
+    };
+    let cache = args.cache.clone().unwrap_or_else(|| std::env::temp_dir().join("merkwelt-quality.vectors"));
+    let options = quality::Options { data: args.data.clone(), sets, limit: args.limit, cache, model };
+    let report = quality::run(&options, &mut |line| {
+        if !args.json {
+            // A closed output stops the report at its end, at a line that matters.
+            let _ = out.line(line);
+        }
+    })?;
+    if args.json {
+        return out.line(serde_json::to_string_pretty(&report)?);
+    }
+    report.lines().into_iter().try_for_each(|line| out.line(line))
 }

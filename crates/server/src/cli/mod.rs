@@ -49,7 +49,7 @@ enum Command {
     ReleaseTest(release_test::Args),
     /// Check the data directory and say what to do
     Doctor(doctor::Args),
-    /// Measure whether the promises hold under attack, and what they cost
+    /// Measure whether the promises hold, how well questions are answered, and what it costs
     Bench(bench::Args),
 }
 
