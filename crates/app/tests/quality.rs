@@ -300,3 +300,36 @@ fn days_are_said_once_and_gaps_are_marked() {
         "{text}"
     );
 }
+
+/// What an answer needs is a state that the question names and a rule that it does not name. A flat list holds
+/// the rule only when it holds nearly everything.
+#[test]
+fn r_014_a_typed_pack_needs_fewer_tokens_than_a_flat_list_that_holds_the_same() {
+    let world = World::new();
+    let (flat, typed) = (world.person("flat"), world.person("typed"));
+    let rule = "Always name prices without tax";
+    let states: Vec<String> = (0..50)
+        .map(|n| format!("Order {n} of pallets waits in hall {} since week {}", n % 7, n % 9))
+        .collect();
+    world.remember(&flat, statement(Kind::ProjectState, rule));
+    world.remember(&typed, statement(Kind::Feedback, rule));
+    for state in &states {
+        world.remember(&flat, statement(Kind::ProjectState, state));
+        world.remember(&typed, statement(Kind::ProjectState, state));
+    }
+    let counter = merkwelt_inference::tokens::counter("o200k_base").unwrap();
+    for n in [3, 17, 42] {
+        let question = format!("Where does order {n} wait?");
+        let mut search = world::search(&question);
+        search.k = merkwelt_store::query::TopK::new(200).unwrap();
+        let found = texts(&world::json(&world::now(world.app.recall(&flat, &search)).unwrap()));
+        let needed = [rule, states[n].as_str()];
+        let last =
+            needed.map(|text| found.iter().position(|hit| hit == text).unwrap()).into_iter().max().unwrap();
+        let list: u32 = found.iter().take(last + 1).map(|text| counter.count(&format!("- {text}\n"))).sum();
+        let pack = world.context(&typed, &turn_of(&question, 2000));
+        assert!(needed.iter().all(|text| delivered(&pack).contains(text)), "{question}");
+        let total = pack["tokens"]["total"].as_u64().unwrap();
+        assert!(total * 10 <= u64::from(list) * 6, "{question}: {total} against {list}");
+    }
+}
