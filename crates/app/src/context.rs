@@ -133,17 +133,7 @@ impl App {
             flat.tokens += last_turns.iter().map(|turn| u64::from(turn.tokens)).sum::<u64>();
         }
         let sitting = kept.is_none();
-        Ok(Findings {
-            memories,
-            reused,
-            recalled,
-            selection,
-            last_turns,
-            sitting,
-            neighbours,
-            flat,
-            route,
-        })
+        Ok(Findings { memories, reused, recalled, selection, last_turns, sitting, neighbours, flat, route })
     }
 
     /// The named conversation, if its turns are kept; an error if it is not the subject's.

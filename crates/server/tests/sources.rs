@@ -342,3 +342,52 @@ async fn r_057_the_check_at_execution_follows_present_permissions() {
     let body = json!({ "resource": { "memory": memory } });
     agent.subject("anna").json(&body).send().await.problem("not_found");
 }
+
+#[tokio::test]
+async fn r_061_a_citation_keeps_its_revision_after_another_took_its_place() {
+    let library = Library::new().await;
+    let source = library.register(json!({})).await;
+    library.publish(&source, V1).await;
+    let cited = format!("/v1/citations/{}", library.ask("anna").await[0]["id"].as_str().unwrap());
+    let before = library.stage.app("GET", &cited, "anna").send().await.expect(200);
+    library.publish(&source, V2).await;
+    let after = library.stage.app("GET", &cited, "anna").send().await.expect(200);
+    assert_eq!(after["item"]["text"], before["item"]["text"]);
+    assert_eq!(after["item"]["citation"]["revision"], 1);
+    assert_eq!((&before["current"], &after["current"]), (&json!(true), &json!(false)));
+    assert_eq!(after["superseded"]["current_revision"], 2);
+}
+
+#[tokio::test]
+async fn r_085_ids_and_digests_of_a_deleted_source_stay() {
+    let library = Library::new().await;
+    let source = library.register(json!({})).await;
+    let made = library.publish(&source, V1).await;
+    let path = format!("/v1/sources/{source}/revisions/{}", made["revision_id"].as_str().unwrap());
+    let before = library.backend("GET", &path, None).await.expect(200);
+    library.backend("DELETE", &format!("/v1/sources/{source}"), None).await.expect(200);
+    let after = library.backend("GET", &path, None).await.expect(200);
+    for (old, new) in before["passages"].as_array().unwrap().iter().zip(after["passages"].as_array().unwrap())
+    {
+        assert_eq!((&old["id"], &old["sha256"]), (&new["id"], &new["sha256"]));
+        assert_eq!((&new["kept"], &new["indexed"]), (&json!(false), &json!(false)));
+    }
+    let read = library.backend("GET", &format!("/v1/sources/{source}"), None).await.expect(200);
+    assert_eq!((&read["state"], read["title"].as_str()), (&json!("deleted"), None));
+    assert_eq!(read["revisions"][0]["document_sha256"].as_str().unwrap().len(), 64);
+}
+
+#[tokio::test]
+async fn r_086_the_evidence_policy_decides_what_a_deletion_leaves() {
+    for (policy, kept) in [("digest_with_version", false), ("digest_with_copy", true)] {
+        let library = Library::new().await;
+        let source = library.register(json!({ "evidence": policy })).await;
+        let made = library.publish(&source, V1).await;
+        library.backend("DELETE", &format!("/v1/sources/{source}"), None).await.expect(200);
+        let read = library.backend("GET", &format!("/v1/sources/{source}"), None).await.expect(200);
+        assert_eq!((&read["evidence"], &read["revisions"][0]["kept"]), (&json!(policy), &json!(kept)));
+        let path = format!("/v1/sources/{source}/restore");
+        let again = library.backend("POST", &path, Some(json!({ "revision_id": made["revision_id"] }))).await;
+        assert_eq!(again.status.as_u16(), if kept { 200 } else { 410 }, "{policy}");
+    }
+}

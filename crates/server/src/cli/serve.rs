@@ -36,6 +36,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let config = Config::load(&args.places, args.listen.as_deref())?;
+    let env = wiring::system_env();
+    let logs = config.logs.clone().map(|place| Logs::open(place, Arc::clone(&env))).transpose()?;
+    start_logs(args.json_logs, logs);
     let config = fit_to_limits(config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -43,9 +46,6 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let stopped = stopped();
     // Before anything is created or shown: without an address there is no service.
     let socket = bind(config.listen)?;
-    let env = wiring::system_env();
-    let logs = config.logs.clone().map(|place| Logs::open(place, Arc::clone(&env))).transpose()?;
-    start_logs(args.json_logs, logs);
     let model = model(&args.model);
     let store = Arc::new(store(&config, &env, model.as_ref(), out)?);
     for ailing in store.ailing() {

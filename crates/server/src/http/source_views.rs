@@ -3,8 +3,9 @@
 
 use merkwelt_app::view::hex;
 use merkwelt_app::{RemovalReceipt, RevisionReceipt};
+use merkwelt_domain::RevisionId;
 use merkwelt_domain::memory::Expiry;
-use merkwelt_domain::source::Audience;
+use merkwelt_domain::source::{Audience, PassageId};
 use merkwelt_store::source::{ManifestEntry, RevisionRecord, SourceReceipt, SourceRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -131,6 +132,8 @@ pub(super) struct SourcesView {
 /// One passage of a manifest.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ManifestEntryView {
+    /// The passage, as citations name it.
+    pub id: String,
     /// Its place in the revision.
     pub number: u32,
     /// SHA-256 of headings and text, in hexadecimal.
@@ -158,10 +161,12 @@ pub(super) struct ManifestView {
 }
 
 impl ManifestView {
-    pub(super) fn of(entries: Vec<ManifestEntry>) -> Self {
+    pub(super) fn of(revision: &RevisionId, entries: Vec<ManifestEntry>) -> Self {
         let view = |entry: ManifestEntry| {
             let (first, last) = entry.region.lines();
+            let id = PassageId { revision: revision.clone(), number: entry.number };
             ManifestEntryView {
+                id: id.to_string(),
                 number: entry.number,
                 sha256: hex(&entry.digest),
                 page: entry.region.page(),

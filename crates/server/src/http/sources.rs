@@ -250,7 +250,8 @@ pub(super) async fn manifest(
     asker: Asker,
     Pair(id, revision): Pair<SourceId, RevisionId>,
 ) -> Result<Answer<ManifestView>, Problem> {
-    Ok(Answer(ManifestView::of(face.app.read_manifest(&asker.request, &id, &revision).await?)))
+    let entries = face.app.read_manifest(&asker.request, &id, &revision).await?;
+    Ok(Answer(ManifestView::of(&revision, entries)))
 }
 
 /// Throw a draft away

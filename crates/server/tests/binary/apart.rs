@@ -373,7 +373,7 @@ fn r_036_every_operation_is_allowed_and_denied_over_http_to_two_people_in_two_te
     let people: Vec<_> = houses.iter().flat_map(|house| ["anna", "bert"].map(|name| (house, name))).collect();
     let mut past: Vec<Person> = Vec::new();
     for round in 0..ROUNDS {
-        let now = at_once(&people, |_, (house, name)| Person::live(&asked, &service, house, *name, round));
+        let now = at_once(&people, |_, (house, name)| Person::live(&asked, &service, house, name, round));
         past.extend(now.iter().cloned());
         at_once(&now, |nth, me| {
             let own = |other: &&Person| other.mark[..other.mark.len() - 1] == me.mark[..me.mark.len() - 1];

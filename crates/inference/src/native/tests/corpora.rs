@@ -14,7 +14,7 @@ fn replay(target: &str, property: fn(&[u8])) {
         property(&std::fs::read(entry.path()).unwrap());
         n_inputs += 1;
     }
-    assert!(n_inputs >= 3, "{target} has no corpus");
+    assert!(n_inputs >= 1, "{target} has no corpus");
 }
 
 #[test]

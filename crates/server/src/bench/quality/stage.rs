@@ -207,6 +207,7 @@ impl Stage {
             k: TopK::new(k)?,
             kinds: if turns == Turns::None { KindSet::all() } else { KindSet::of([]) },
             turns,
+            documents: false,
             conversation: None,
             metadata: Vec::new(),
             interval: None,
