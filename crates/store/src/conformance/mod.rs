@@ -29,6 +29,7 @@ pub mod expiry;
 mod failure;
 pub mod idempotency;
 pub mod isolation;
+mod library;
 mod note;
 pub mod paging;
 pub mod races;
