@@ -54,6 +54,7 @@ const TRUSTED: &[(&str, &[&str])] = &[
     ),
     ("impl CredentialSource for", &["crates/store/src/reference", "crates/store-sqlite/src", SIM]),
     ("impl Env for", &["crates/domain/src/env.rs", "crates/server/src/env.rs", SIM]),
+    ("impl Library for", &["crates/store/src/reference", "crates/store-sqlite/src", "crates/sim/src"]),
     ("impl Store for", &["crates/store/src", "crates/store-sqlite/src", SIM]),
     ("impl EvidenceLog for", &["crates/store/src", "crates/store-sqlite/src", SIM]),
 ];

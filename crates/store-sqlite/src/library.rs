@@ -22,6 +22,7 @@ use crate::snapshot::{Snapshot, shown};
 
 mod change;
 mod look;
+mod port;
 
 /// Where a passage's column stands; the passage's number takes the place of a revision.
 pub(crate) fn passage_place<'a>(

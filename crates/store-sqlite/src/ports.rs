@@ -7,17 +7,13 @@ use merkwelt_authz::{
     Class, Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
 };
 use merkwelt_domain::{
-    Content, ConversationId, FaultPoint, GroupName, KeyId, RevisionId, SourceId, SubjectId, SubjectRef,
-    TenantId, Timestamp,
+    ConversationId, FaultPoint, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp,
 };
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
 use merkwelt_store::evidence::{denial_draft, erasure_requested_draft, read_drafts};
 use merkwelt_store::query::{Key, RecallQuery, ScanQuery};
 use merkwelt_store::record::{FlatCost, Found, Page, Recalled};
-use merkwelt_store::source::{
-    Library, ManifestEntry, SourceChange, SourceProbe, SourceReceipt, SourceRecord, SourceResidue,
-};
 use merkwelt_store::{
     Checkpoint, Directory, DirectoryChange, Erased, Error, EvidenceLog, Group, KeyInfo, NewKey, Registry,
     Residue, Store, Tenant,
@@ -47,7 +43,7 @@ impl Sqlite {
     }
 
     /// Blocking work on the capability's cell.
-    async fn on_cell<T: Send + 'static, C: Class>(
+    pub(crate) async fn on_cell<T: Send + 'static, C: Class>(
         &self,
         pass: &Pass<'_, C>,
         work: impl FnOnce(&Inner, &Cell, Viewer) -> Result<T, Error> + Send + 'static,
@@ -64,7 +60,7 @@ impl Sqlite {
     }
 
     /// Reads in one admitted snapshot of the capability's cell.
-    async fn look<T: Send + 'static, C: Class>(
+    pub(crate) async fn look<T: Send + 'static, C: Class>(
         &self,
         pass: &Pass<'_, C>,
         work: impl FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
@@ -276,84 +272,6 @@ impl Directory for Sqlite {
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>> {
         let group = group.clone();
         Box::pin(self.look(pass, move |snapshot| snapshot.members(&group)))
-    }
-}
-
-impl Library for Sqlite {
-    fn change_source<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::Sources>,
-        change: SourceChange,
-        at: Timestamp,
-    ) -> Fut<'a, Result<SourceReceipt, Error>> {
-        let witness = Witness::of(pass);
-        Box::pin(self.on_cell(pass, move |inner, cell, viewer| {
-            if matches!(change, SourceChange::Delete { .. }) {
-                // Marked before it begins, so that the next start knows where to look.
-                lock(&inner.control).mark_erasing(&cell.tenant, true)?;
-            }
-            cell.change_source(viewer, witness, change, at)
-        }))
-    }
-
-    fn sources<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::SourcesRead>,
-        after: Option<&'a SourceId>,
-        limit: usize,
-    ) -> Fut<'a, Result<Vec<SourceRecord>, Error>> {
-        let after = after.map(SourceId::as_str).unwrap_or_default().to_owned();
-        Box::pin(self.look(pass, move |snapshot| snapshot.sources(&after, limit)))
-    }
-
-    fn source<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::SourcesRead>,
-        id: &'a SourceId,
-    ) -> Fut<'a, Result<SourceRecord, Error>> {
-        let id = id.clone();
-        Box::pin(self.look(pass, move |snapshot| snapshot.source(&id)))
-    }
-
-    fn source_of_origin<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::SourcesRead>,
-        origin: &'a Content,
-    ) -> Fut<'a, Result<Option<SourceId>, Error>> {
-        let origin = origin.clone();
-        Box::pin(self.look(pass, move |snapshot| snapshot.source_of_origin(&origin)))
-    }
-
-    fn manifest<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::SourcesRead>,
-        source: &'a SourceId,
-        revision: &'a RevisionId,
-    ) -> Fut<'a, Result<Vec<ManifestEntry>, Error>> {
-        let (source, revision) = (source.clone(), revision.clone());
-        Box::pin(self.on_cell(pass, move |_, cell, viewer| cell.manifest(&viewer, &source, &revision)))
-    }
-
-    fn probes<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::Sources>,
-        source: &'a SourceId,
-    ) -> Fut<'a, Result<Vec<SourceProbe>, Error>> {
-        let source = source.clone();
-        Box::pin(self.look(pass, move |snapshot| snapshot.probes(&source)))
-    }
-
-    fn source_residue<'a>(
-        &'a self,
-        pass: &'a Pass<'_, class::Sources>,
-        source: &'a SourceId,
-        probes: &'a [SourceProbe],
-        now: Timestamp,
-    ) -> Fut<'a, Result<SourceResidue, Error>> {
-        let (source, probes) = (source.clone(), probes.to_vec());
-        Box::pin(
-            self.on_cell(pass, move |_, cell, viewer| cell.source_residue(&viewer, &source, &probes, now)),
-        )
     }
 }
 
