@@ -26,8 +26,10 @@ def start(folder):
     raise SystemExit(f"the service did not start:\n{open(f'{folder}/log').read()}")
 
 
-def call(url, key, method, path, body=None, subject="anna"):
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Merkwelt-Subject": subject}
+def call(url, key, method, path, body=None, subject=None):
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    if subject:
+        headers["Merkwelt-Subject"] = subject
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, headers, method=method)
     with urllib.request.urlopen(request) as answer:
@@ -39,9 +41,9 @@ def prepare(url, keys):
     tenant, app = keys["tenant"], keys["app"]
     wanted = {"label": "auditor", "role": "auditor"}
     keys["auditor"] = call(url, tenant, "POST", "/v1/keys", wanted)["key"]
-    memory = call(url, app, "POST", "/v1/memories", {"kind": "user_fact", "text": "Likes tea"})
-    conversation = call(url, app, "POST", "/v1/conversations", {"keep_days": 3})
-    pack = call(url, app, "POST", "/v1/context", {"question": "What does she like?"})
+    memory = call(url, app, "POST", "/v1/memories", {"kind": "user_fact", "text": "Likes tea"}, "anna")
+    conversation = call(url, app, "POST", "/v1/conversations", {"keep_days": 3}, "anna")
+    pack = call(url, app, "POST", "/v1/context", {"question": "What does she like?"}, "anna")
     call(url, tenant, "POST", "/v1/groups", {"name": "support"})
     return {
         "MERKWELT_URL": url,
