@@ -219,7 +219,8 @@ fn send(
 /// One line after its check: its number, and its subject with the memory or what is wrong with it.
 pub type Checked = (u64, anyhow::Result<(Option<String>, Value)>);
 
-/// Checks the lines of a file as [`run`] does before it sends the first. An error ends the file. Public for the fuzzer.
+/// Checks the lines of a file as the command does before it sends the first. An error ends the file. Public for the
+/// fuzzer.
 pub fn checked(
     input: impl BufRead,
     default: Option<&str>,
