@@ -12,45 +12,35 @@ use crate::failure::{Found, Property, holds};
 use crate::model::{Asker, Fate, Item, Life, Model, Said, Talk, Tenant, Whose};
 use crate::plan::{For, Note, Op, Plan};
 
-/// Answers that are given again: by tenant, key and number, for whom and until when.
+/// Answers that are given again: by tenant, key and number, and for whom. None is forgotten during a run (see
+/// `world::settings`): when a store drops an old one is its own affair.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Remembered {
-    known: BTreeMap<(usize, usize, u32), (Asker, i64)>,
-    latest: i64,
-}
+pub(crate) struct Remembered(BTreeMap<(usize, usize, u32), Asker>);
 
 /// What is known of a repeated request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Again {
     No,
     Yes,
-    /// The clock once passed the end; a store may or may not have dropped it.
-    Maybe,
     Conflict,
 }
 
 impl Remembered {
-    /// Notes how far the clock ever was.
-    pub(crate) fn at(&mut self, clock: i64) {
-        self.latest = self.latest.max(clock);
-    }
-
     fn of(&self, plan: &Plan, number: u32, asker: Asker) -> Again {
-        match self.known.get(&(plan.tenant, plan.client, number)) {
+        match self.0.get(&(plan.tenant, plan.client, number)) {
             None => Again::No,
-            Some((_, until)) if *until <= self.latest => Again::Maybe,
-            Some((whose, _)) if *whose == asker => Again::Yes,
+            Some(whose) if *whose == asker => Again::Yes,
             Some(_) => Again::Conflict,
         }
     }
 
-    fn keep(&mut self, plan: &Plan, number: u32, asker: Asker, at: i64) {
-        self.known.insert((plan.tenant, plan.client, number), (asker, at + 86_400_000));
+    fn keep(&mut self, plan: &Plan, number: u32, asker: Asker) {
+        self.0.insert((plan.tenant, plan.client, number), asker);
     }
 
     /// The answers of somebody who was erased.
     pub(crate) fn forget(&mut self, tenant: usize, life: Life) {
-        self.known.retain(|(of, ..), (whose, _)| *of != tenant || *whose != Some(life));
+        self.0.retain(|(of, ..), whose| *of != tenant || *whose != Some(life));
     }
 }
 
@@ -80,7 +70,6 @@ pub(crate) fn writable(plan: &Plan, model: &Model, remembered: &Remembered, at: 
             let known = again.map_or(Again::No, |number| remembered.of(plan, number, Some(asker)));
             match known {
                 Again::Yes => return Some(true),
-                Again::Maybe => return None,
                 Again::Conflict => return Some(false),
                 Again::No => {}
             }
@@ -120,13 +109,13 @@ pub(crate) fn write(
     if let Op::Remember { again: Some(number), .. } = &plan.op {
         let known = remembered.of(plan, *number, asker);
         let replayed = receipt.map_or(known == Again::Yes, |receipt| receipt.replayed);
-        holds(replayed == (known == Again::Yes) || known == Again::Maybe, Property::Durable, || {
+        holds(replayed == (known == Again::Yes), Property::Durable, || {
             format!("a repeated request was answered anew or a new one as repeated: {known:?}")
         })?;
         if replayed {
             return Ok(());
         }
-        remembered.keep(plan, *number, asker, at);
+        remembered.keep(plan, *number, asker);
     }
     let outcomes = receipt.map(|receipt| receipt.outcomes.as_slice());
     let applied = model.tenant_mut(plan.tenant, |tenant| apply(&plan.op, tenant, life, at, outcomes));
@@ -230,7 +219,7 @@ fn remember(
             })?;
             (Some(id.clone()), revision.number())
         }
-        // A forgotten request came again and says the same text with another beginning or end.
+        // The request of somebody who was erased came again; what they shared stands.
         (Some(Outcome::Superseded { id, revision }), None) if restated(tenant, id, note) => {
             (Some(id.clone()), revision.number())
         }

@@ -236,11 +236,7 @@ fn refusal(refused: &Refused, plan: &Plan, view: &View) -> Result<(), Found> {
 /// Whether an error is the right answer where no fault was injected.
 fn expected(error: &Error, plan: &Plan, view: &View) -> bool {
     match error {
-        Error::NotFound => {
-            // Whether a forgotten request is repeated or made anew is left open.
-            let anew = matches!(plan.op, Op::Remember { again: Some(_), .. }) && view.writable.is_none();
-            view.found == Some(false) || view.writable == Some(false) || pack_or_name(plan) || anew
-        }
+        Error::NotFound => view.found == Some(false) || view.writable == Some(false) || pack_or_name(plan),
         Error::Denied => view.denials > 0,
         Error::Invalid { .. } => matches!(plan.op, Op::Remember { .. } | Op::Correct { .. }),
         Error::Conflict(Conflict::Revision | Conflict::Exists) => view.writable == Some(false),

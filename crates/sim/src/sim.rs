@@ -247,7 +247,12 @@ impl Run {
             _ => Box::pin(caller.act()),
         };
         let tenant = self.model.tenants.get(plan.tenant)?;
-        let erasing = plan.person.and_then(|person| tenant.persons.get(person));
+        let named = match plan.op {
+            Op::Join { person, .. } | Op::Leave { person, .. } => Some(person),
+            Op::NewKey { bound, .. } => bound,
+            _ => plan.person,
+        };
+        let erasing = named.and_then(|person| tenant.persons.get(person));
         let bound_ended = plan.bound.is_some_and(|life| tenant.life(life.0) != life);
         let disturbed = bound_ended || erasing.is_some_and(|person| person.presence == Presence::Erasing);
         self.note(&format!("spawn {task} {plan:?}"));

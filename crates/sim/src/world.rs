@@ -79,7 +79,8 @@ fn setup(what: &str) -> Found {
 
 fn settings() -> Settings {
     let session = SessionLimits { idle_ms_max: 2 * 3_600_000, n_turns_max: 6, n_sessions_max: 5 };
-    Settings { session, ..Settings::default() }
+    // Longer than a run, so that a repeated request is always recognised.
+    Settings { session, idempotency_days: 3_650, ..Settings::default() }
 }
 
 /// Small caches, so that eviction happens all the time.

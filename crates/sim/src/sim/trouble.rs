@@ -86,6 +86,5 @@ impl Run {
             _ => now + self.draws.between(1, 30_000),
         };
         self.instance.env.put_clock(to);
-        self.remembered.at(to);
     }
 }
