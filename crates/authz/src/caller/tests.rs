@@ -9,7 +9,7 @@ use merkwelt_domain::{GrantEpoch, Purpose};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{GrantError, GrantSource, Grants, Principal, Request, action, authorize};
+use crate::{GrantError, GrantSource, Grants, Principal, Refusal, Request, action, authorize};
 
 const NOW: i64 = 1_000_000;
 
@@ -238,6 +238,40 @@ fn r_035_a_key_of_one_tenant_cannot_name_another_tenant() {
         assert_eq!(auth.scope().tenant(), &own);
     }
     assert_eq!(*directory.0.lock().unwrap(), [own.clone(), own.clone(), own]);
+}
+
+#[test]
+fn a_request_and_its_capability_say_what_for() {
+    let (key, directory) = (key(1), Everywhere(Mutex::new(Vec::new())));
+    let registry = Registry(vec![credential(&key, &tenant(10))]);
+    let purpose: Purpose = "support".parse().unwrap();
+    let request = Request::new(present(&registry, &key).unwrap(), None, purpose.clone());
+    assert_eq!(request.purpose(), &purpose);
+    let auth = ready(authorize::<action::Recall>(&directory, &request)).unwrap();
+    assert_eq!(auth.purpose(), &purpose);
+}
+
+#[test]
+fn l_19_a_denial_knows_whose_key_it_was() {
+    let (key, directory) = (key(1), Everywhere(Mutex::new(Vec::new())));
+    let person = SubjectId::random(&FixedEnv::seeded(NOW, 3));
+    for bound in [None, Some(person)] {
+        let kept = Credential { subject: bound.clone(), act_for: false, ..credential(&key, &tenant(10)) };
+        let caller = present(&Registry(vec![kept]), &key).unwrap();
+        let request = Request::new(caller, Some("ben".parse().unwrap()), Purpose::default());
+        match ready(authorize::<action::Recall>(&directory, &request)) {
+            Err(Refusal::Denied(denied)) => assert_eq!(denied.bound_subject(), bound.as_ref()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn digests_that_differ_twice_in_the_same_way_are_not_equal() {
+    let (kept, mut other) = ([7; 32], [7; 32]);
+    (other[3], other[20]) = (6, 6);
+    assert!(!SecretDigest::from_bytes(kept).matches(&SecretDigest::from_bytes(other)));
+    assert!(SecretDigest::from_bytes(kept).matches(&SecretDigest::from_bytes(kept)));
 }
 
 proptest! {
