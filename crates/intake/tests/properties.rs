@@ -2,77 +2,25 @@
 
 #![cfg(test)]
 
+#[path = "../../../fuzz/src/properties/document.rs"]
+mod document;
+
 use std::collections::BTreeSet;
 
-use merkwelt_domain::Content;
-use merkwelt_intake::{Characters, Chunk, ChunkRule, Document, Limits, Media, Refusal, Region, chunk, read};
+use document::{MEDIA, document, holds, rule};
+use merkwelt_intake::{Characters, Chunk, ChunkRule, Limits, Media, Refusal, chunk, read};
 use proptest::prelude::*;
 
-const MEDIA: [Media; 5] = [Media::Text, Media::Markdown, Media::Html, Media::Docx, Media::Pdf];
-
-fn rule() -> ChunkRule<'static> {
-    ChunkRule::new(&Characters, 150, 600).unwrap()
-}
-
-/// Everything that a reader of the result relies on.
-fn holds(document: &Document) {
-    let text = document.text();
-    assert!(!text.trim().is_empty());
-    assert!(text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
-    // Spans are ordered, do not overlap, and cover all but white space.
-    let mut end = 0;
-    for span in document.spans() {
-        assert!(span.range.start >= end && span.range.end > span.range.start, "spans overlap");
-        assert!(text[end..span.range.start].trim().is_empty(), "words without a region");
-        end = span.range.end;
-    }
-    assert!(text[end..].trim().is_empty());
-    // Regions never go back.
-    let places: Vec<_> = document
-        .spans()
-        .iter()
-        .map(|span| match span.region {
-            Region::Page { page, bbox } => {
-                assert!(bbox.x0 <= bbox.x1 && bbox.y0 <= bbox.y1);
-                page
-            }
-            Region::Paragraph { number } => number,
-        })
-        .collect();
-    assert!(places.is_sorted());
-    // Blocks are ordered and only line breaks stand between them.
-    let mut end = 0;
-    for block in document.blocks() {
-        assert!(text[end..block.range.start].chars().all(|c| c == '\n'));
-        end = block.range.end;
-    }
-    assert_eq!(end, text.len());
-    divides(document, &chunk(document, &rule()));
-}
-
-/// Chunks are all of the text, in order, none too large, each with regions, and each can be kept.
-fn divides(document: &Document, chunks: &[Chunk]) {
-    let text = document.text();
-    let mut end = 0;
-    for (ordinal, chunk) in chunks.iter().enumerate() {
-        assert_eq!(chunk.ordinal as usize, ordinal);
-        assert_eq!(&text[chunk.range.clone()], chunk.text);
-        assert!(text[end..chunk.range.start].trim().is_empty(), "words left out or twice");
-        assert!(chunk.size <= 600 || chunk.text.chars().count() == 1, "{}", chunk.size);
-        assert!(!chunk.spans.is_empty());
-        assert!(chunk.spans.iter().all(|span| chunk.text.get(span.range.clone()).is_some()));
-        assert_eq!(
-            Content::to_keep(&chunk.text, usize::MAX).map(|kept| kept.expose() == chunk.text),
-            Ok(true)
-        );
-        end = chunk.range.end;
-    }
-    assert!(text[end..].trim().is_empty());
-    assert_eq!(chunks, chunk(document, &rule()), "not the same twice");
+#[test]
+fn every_document_of_the_corpus_keeps_its_promise() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/document");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().flatten().collect();
+    assert!(files.len() >= MEDIA.len(), "there is one of each kind");
+    files.iter().for_each(|file| document(&std::fs::read(file.path()).unwrap()));
 }
 
 fn try_all(bytes: &[u8]) {
-    for media in MEDIA {
+    for (_, media) in MEDIA {
         if let Ok(document) = read(bytes, media, &Limits::default()) {
             holds(&document);
         }

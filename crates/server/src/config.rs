@@ -35,6 +35,7 @@ struct RawServer {
     concurrent_requests: usize,
     key_requests: usize,
     tenant_requests: usize,
+    body_megabytes: u64,
     connections: usize,
     header_seconds: u64,
     body_seconds: u64,
@@ -49,6 +50,7 @@ impl Default for RawServer {
             concurrent_requests: limits.concurrent_requests,
             key_requests: limits.key_requests,
             tenant_requests: limits.tenant_requests,
+            body_megabytes: (limits.bodies_bytes_max >> 20) as u64,
             connections: limits.connections,
             header_seconds: limits.header_timeout.as_secs(),
             body_seconds: limits.body_timeout.as_secs(),
@@ -260,6 +262,8 @@ fn limits(raw: &RawServer) -> anyhow::Result<Limits> {
     ] {
         in_range(name, value as u64, 1, 100_000)?;
     }
+    // A tenant has half of it, and the largest document must fit.
+    in_range("server.body_megabytes", raw.body_megabytes, 64, 1 << 20)?;
     for (name, seconds) in [
         ("server.header_seconds", raw.header_seconds),
         ("server.body_seconds", raw.body_seconds),
@@ -271,6 +275,7 @@ fn limits(raw: &RawServer) -> anyhow::Result<Limits> {
         concurrent_requests: raw.concurrent_requests,
         key_requests: raw.key_requests,
         tenant_requests: raw.tenant_requests,
+        bodies_bytes_max: usize::try_from(raw.body_megabytes << 20).unwrap_or(usize::MAX),
         connections: raw.connections,
         header_timeout: Duration::from_secs(raw.header_seconds),
         body_timeout: Duration::from_secs(raw.body_seconds),

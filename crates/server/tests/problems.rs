@@ -11,6 +11,7 @@ use std::io;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use merkwelt_authz::Role;
 use merkwelt_server::http::Limits;
 use serde_json::{Value, json};
@@ -583,6 +584,39 @@ async fn r_113_every_alarm_rule_looks_at_a_signal_that_exists() {
     }
     assert!(n_signals >= 8, "{n_signals} signals");
     assert!(metrics.text().contains("merkwelt_problems_total{code=\"unauthenticated\"} 1\n"));
+}
+
+#[tokio::test]
+async fn bodies_have_room_for_all_tenants_and_give_it_back() {
+    let limits = Limits { bodies_bytes_max: 1000, ..Limits::default() };
+    let stage = Stage::with(limits);
+    let (_, other) = stage.second_tenant("globex").await;
+    let begun = |bytes: usize| {
+        let first = futures_util::stream::iter([Ok::<_, io::Error>(vec![b' '; bytes])]);
+        axum::body::Body::from_stream(first.chain(futures_util::stream::pending()))
+    };
+    let json = ("content-type", "application/json");
+    let send = |key: &str, bytes: usize| {
+        let call = stage.call("POST", "/v1/memories").key(key).subject("anna").header(json.0, json.1);
+        call.send_with(begun(bytes))
+    };
+    let app = stage.key(Role::App).to_owned();
+    let (first, second) = (send(&app, 400), send(&other, 500));
+    let asks = async {
+        // Of a thousand bytes a tenant has five hundred: a hundred more are too many for the first.
+        send(&app, 101).await.problem("too_many_requests");
+        // With nine hundred in memory there is no room for a third tenant either.
+        let (_, third) = stage.second_tenant("initech").await;
+        send(&third, 101).await.problem("overloaded");
+    };
+    tokio::select! {
+        biased;
+        _ = first => panic!("the body never came"),
+        _ = second => panic!("the body never came"),
+        () = asks => {}
+    }
+    let fact = json!({ "kind": "user_fact", "text": "x".repeat(300) });
+    stage.app("POST", "/v1/memories", "anna").json(&fact).send().await.expect(201);
 }
 
 #[tokio::test]

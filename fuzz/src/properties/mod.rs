@@ -13,8 +13,8 @@ mod words;
 /// A target: its name, which is that of its corpus, and its property, which panics where it does not hold.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
-/// All targets that need nothing but the public doors of the crates. Two more, `model` and `tokens`, go through
-/// a door that only tests and fuzzers have.
+/// The targets that are replayed here. `document` is replayed in the room that reads documents; `model` and
+/// `tokens` go through a door that only tests and fuzzers have, and are replayed behind it.
 pub(crate) const TARGETS: &[Target] = &[
     ("json", evidence::json),
     ("words", words::words),

@@ -75,6 +75,17 @@ pub(super) struct KeptAnswerView {
     pub knowledge_epoch: u64,
 }
 
+/// What a look for a kept answer finds.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it only says in the document what the two answers look like")]
+pub(super) enum FoundView {
+    /// A kept answer.
+    Answer(Box<merkwelt_app::view::AnswerView>),
+    /// None.
+    Miss(MissView),
+}
+
 /// No kept answer is right for this caller.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct MissView {
@@ -176,8 +187,7 @@ pub(super) async fn store(
     post, path = "/v1/answers/lookup", operation_id = "look_up_answer", tag = "answers",
     request_body = LookUpBody,
     responses(
-        (status = 200, description = "A kept answer that is still right, or that there is none.",
-         body = merkwelt_app::view::AnswerView),
+        (status = 200, description = "A kept answer that is still right, or that there is none.", body = FoundView),
     )
 )]
 pub(super) async fn look_up(

@@ -2,6 +2,7 @@
 //! parsed strictly, and digested together with what makes it the same request, for idempotency.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::caller::SUBJECT;
 use super::problem::{Code, FieldError, Problem};
-use super::shares::Work;
+use super::shares::{Share, Work};
 use super::{Face, strict};
 
 /// Makes a repeated write harmless.
@@ -122,7 +123,7 @@ async fn collected(body: Body, parts: &Parts, face: &Face, bytes_max: usize) -> 
     if announced.is_some_and(|length: u64| usize::try_from(length).map_or(true, |n| n > bytes_max)) {
         return Err(Problem::of(Code::BODY_TOO_LARGE));
     }
-    let mut whole = pin!(within(body, bytes_max));
+    let mut whole = pin!(within(body, bytes_max, parts.extensions.get::<Arc<Share>>()));
     // Most bodies come in one piece with the head.
     if let Some(there) = whole.as_mut().now_or_never() {
         return there;
@@ -137,7 +138,8 @@ async fn collected(body: Body, parts: &Parts, face: &Face, bytes_max: usize) -> 
     Ok(bytes)
 }
 
-async fn within(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+/// The bytes of a body, each counted before it is kept.
+async fn within(body: Body, bytes_max: usize, share: Option<&Arc<Share>>) -> Result<Bytes, Problem> {
     let mut stream = body.into_data_stream();
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await {
@@ -145,6 +147,7 @@ async fn within(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
         if bytes.len() + chunk.len() > bytes_max {
             return Err(Problem::of(Code::BODY_TOO_LARGE));
         }
+        share.map_or(Ok(()), |share| share.hold(chunk.len()))?;
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes.into())

@@ -2,6 +2,8 @@
 //! header names a tenant or a group. Identity headers that come twice are refused, because two
 //! readers could understand them differently.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -10,10 +12,10 @@ use merkwelt_authz::{ApiKey, Request};
 use merkwelt_domain::{Purpose, SubjectRef};
 use merkwelt_ledger::token::{Token, Trace};
 
+use super::Face;
 use super::observe::Trail;
 use super::problem::{Code, FieldError, Problem};
 use super::shares::Share;
-use super::{Face, Limits};
 
 /// The subject a request is for, percent-encoded UTF-8.
 pub(super) const SUBJECT: HeaderName = HeaderName::from_static("merkwelt-subject");
@@ -36,7 +38,7 @@ pub(super) struct Asker {
     /// The caller's own run, for the evidence.
     pub(super) run: RunContext,
     /// What this request takes of its key's and its tenant's share; it ends with the request.
-    _share: Share,
+    _share: Arc<Share>,
 }
 
 impl FromRequestParts<Face> for Asker {
@@ -48,8 +50,8 @@ impl FromRequestParts<Face> for Asker {
         if let Some(trail) = parts.extensions.get::<Trail>() {
             trail.set_caller(&caller);
         }
-        let Limits { key_requests, tenant_requests, .. } = face.limits;
-        let share = face.shares.take(&caller, key_requests, tenant_requests)?;
+        let share = face.shares.take(&caller, face.limits)?;
+        parts.extensions.insert(Arc::clone(&share));
         let headers = &parts.headers;
         let subject = match single(headers, &SUBJECT)? {
             Some(value) => Some(subject(value)?),

@@ -70,6 +70,18 @@ const REPEATABLE: [&str; 7] = [
     "delete_conversation",
 ];
 
+/// Operations that may not fit the present state.
+const CONFLICTS: [&str; 8] = [
+    "correct_memory",
+    "create_group",
+    "create_tenant",
+    "register_source",
+    "put_revision",
+    "publish_revision",
+    "restore_revision",
+    "discard_revision",
+];
+
 /// Operations that deliver content.
 const READS: [&str; 10] = [
     "resolve_citation",
@@ -218,7 +230,7 @@ fn may_answer(status: u16, method: &str, path: &str, id: &str) -> bool {
         405 => false,
         408 | 413 => has_body || method == "DELETE",
         415 => has_body,
-        409 => ["correct_memory", "create_group", "create_tenant"].contains(&id),
+        409 => CONFLICTS.contains(&id),
         410 => id == "read_pack",
         422 => REPEATABLE.contains(&id) || id == "assemble_context",
         _ => true,

@@ -32,6 +32,8 @@ pub struct Limits {
     pub key_requests: usize,
     /// How many requests of one tenant are under way at once.
     pub tenant_requests: usize,
+    /// How many bytes of bodies are in memory at once; one tenant may have half of them.
+    pub bodies_bytes_max: usize,
     /// How many connections are open at once.
     pub connections: usize,
     /// How long a connection may take to send the head of its next request.
@@ -40,7 +42,8 @@ pub struct Limits {
 
 impl Default for Limits {
     /// 1 MiB, 8 MiB for a batch, 32 MiB for a document, 16 KiB of headers, 10 and 30 seconds, 256 requests, of them
-    /// 128 of one key and 192 of one tenant, 1,024 connections with 30 seconds for each head.
+    /// 128 of one key and 192 of one tenant, 512 MiB of bodies, 1,024 connections with 30 seconds for
+    /// each head.
     fn default() -> Self {
         Self {
             body_bytes_max: 1024 * 1024,
@@ -52,6 +55,7 @@ impl Default for Limits {
             concurrent_requests: 256,
             key_requests: 128,
             tenant_requests: 192,
+            bodies_bytes_max: 512 * 1024 * 1024,
             connections: 1024,
             header_timeout: Duration::from_secs(30),
         }
