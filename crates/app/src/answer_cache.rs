@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use merkwelt_authz::Scope;
-use merkwelt_domain::{Content, Env, KnowledgeEpoch, SubjectId, TenantId, Timestamp};
+use merkwelt_domain::basis::Basis;
+use merkwelt_domain::{Content, ConversationId, Env, KnowledgeEpoch, SubjectId, TenantId, Timestamp};
 use merkwelt_store::query::Vector;
 use merkwelt_store::ranking::cosine;
 use ring::hmac;
 
-use crate::answers::{Basis, Maker};
+use crate::answers::Maker;
 use crate::settings::AnswerLimits;
 
 /// A kept answer with everything it is bound to.
@@ -30,6 +31,7 @@ pub(crate) struct Address {
     tenant: TenantId,
     subject: Option<SubjectId>,
     shared: bool,
+    conversation: Option<ConversationId>,
     maker: Maker,
 }
 
@@ -66,13 +68,33 @@ impl Answers {
         out
     }
 
-    pub(crate) fn address(&self, scope: &Scope, shared: bool, maker: &Maker) -> Address {
+    /// The address of answers for everybody whose sources pass.
+    pub(crate) fn shared_address(&self, scope: &Scope, maker: &Maker) -> Address {
+        let (tenant, maker) = (scope.tenant().clone(), maker.clone());
+        Address { tenant, subject: None, shared: true, conversation: None, maker }
+    }
+
+    /// The address of answers for the subject alone, of one conversation or of none in particular. That the
+    /// conversation is the subject's was shown before.
+    pub(crate) fn own_address(
+        &self,
+        scope: &Scope,
+        conversation: Option<&ConversationId>,
+        maker: &Maker,
+    ) -> Address {
         Address {
             tenant: scope.tenant().clone(),
-            subject: if shared { None } else { scope.subject().cloned() },
-            shared,
+            subject: scope.subject().cloned(),
+            shared: false,
+            conversation: conversation.cloned(),
             maker: maker.clone(),
         }
+    }
+
+    /// Forgets the answers of a conversation that was deleted.
+    pub(crate) fn forget_conversation(&self, tenant: &TenantId, id: &ConversationId) {
+        self.lock()
+            .retain(|address, _| address.tenant != *tenant || address.conversation.as_ref() != Some(id));
     }
 
     /// Keeps an answer in the place of a former one to the same question.
@@ -161,7 +183,7 @@ mod tests {
             model: merkwelt_store::evidence::token(model).unwrap(),
             prompt: merkwelt_store::evidence::token("1").unwrap(),
         };
-        Address { tenant: TenantId::random(env), subject: None, shared: true, maker }
+        Address { tenant: TenantId::random(env), subject: None, shared: true, conversation: None, maker }
     }
 
     #[test]
@@ -169,10 +191,19 @@ mod tests {
         let env = FixedEnv::at(0);
         let answers = Answers::new(AnswerLimits::default(), &env);
         let (one, other) = (address(&env, "m"), address(&env, "m"));
+        let talk = Address { conversation: Some(ConversationId::random(&env)), ..one.clone() };
         let now = Timestamp::from_millis(0);
         answers.put(one.clone(), &content("How  long?"), kept("thirty", 0), now);
         assert_eq!(answers.exact(&one, &content("how long?")).map(|k| k.answer), Some(content("thirty")));
         assert!(answers.exact(&other, &content("how long?")).is_none());
+        assert!(
+            answers.exact(&talk, &content("how long?")).is_none(),
+            "a conversation is part of the address"
+        );
+        answers.put(talk.clone(), &content("How long?"), kept("seven", 0), now);
+        answers.forget_conversation(&one.tenant, talk.conversation.as_ref().unwrap());
+        assert!(answers.exact(&talk, &content("how long?")).is_none());
+        assert!(answers.exact(&one, &content("how long?")).is_some());
         assert!(answers.exact(&one, &content("how wide?")).is_none());
     }
 

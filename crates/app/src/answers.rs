@@ -3,9 +3,9 @@
 //! compares the generation of knowledge once more, so nothing that was revoked meanwhile leaves.
 
 use merkwelt_authz::{Pass, Request, Role, action, class};
-use merkwelt_domain::memory::Revision;
+use merkwelt_domain::basis::Basis;
 use merkwelt_domain::source::{SourceHead, SourceState};
-use merkwelt_domain::{Content, KnowledgeEpoch, ReadId, SourceId, Timestamp};
+use merkwelt_domain::{Content, ConversationId, KnowledgeEpoch, ReadId, SourceId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_ledger::token::Token;
 use merkwelt_store::query::{Key, Vector};
@@ -29,15 +29,6 @@ pub enum AnswerAudience {
     Shared,
 }
 
-/// A source that an answer rests on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Basis {
-    /// The source.
-    pub source: SourceId,
-    /// The revision that was delivered.
-    pub revision: Revision,
-}
-
 /// What an answer was made by. Answers of another model or prompt are other answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Maker {
@@ -58,6 +49,8 @@ pub struct AnswerRequest {
     pub sources: Vec<Basis>,
     /// For whom it is.
     pub audience: AnswerAudience,
+    /// The conversation it was given in; then it is given again there only.
+    pub conversation: Option<ConversationId>,
     /// What made it.
     pub maker: Maker,
 }
@@ -69,6 +62,8 @@ pub struct LookUpRequest {
     pub question: Content,
     /// What would make the answer.
     pub maker: Maker,
+    /// The conversation it is asked in.
+    pub conversation: Option<ConversationId>,
     /// The caller's own run.
     pub run: RunContext,
 }
@@ -135,6 +130,15 @@ impl App {
                 return Err(Error::invalid("audience", reason).into());
             }
             let now = self.env.now();
+            let shared = wanted.audience == AnswerAudience::Shared;
+            if let Some(id) = &wanted.conversation {
+                if shared {
+                    let reason =
+                        "cannot be named with a shared audience: what was said in it is the subject's";
+                    return Err(Error::invalid("conversation", reason).into());
+                }
+                self.conversation_of(&allowed, id, now).await?;
+            }
             let mut knowledge = None;
             for basis in &wanted.sources {
                 let head = self.head_of(&allowed, &basis.source, now).await?;
@@ -154,8 +158,11 @@ impl App {
                 at: now,
                 vector: self.question_vector(&wanted.question).await.map(|(vector, _)| vector),
             };
-            let shared = wanted.audience == AnswerAudience::Shared;
-            let address = self.answers.address(allowed.scope(), shared, &wanted.maker);
+            let address = if shared {
+                self.answers.shared_address(allowed.scope(), &wanted.maker)
+            } else {
+                self.answers.own_address(allowed.scope(), wanted.conversation.as_ref(), &wanted.maker)
+            };
             self.answers.put(address, &wanted.question, kept, now);
             Ok(knowledge)
         })
@@ -171,8 +178,7 @@ impl App {
             let now = self.env.now();
             let vector = self.question_vector(&wanted.question).await.map(|(vector, _)| vector);
             let (mut told, trusted) = (Miss::Unknown, request.caller().role() == Role::App);
-            for shared in [false, true] {
-                let address = self.answers.address(allowed.scope(), shared, &wanted.maker);
+            for address in self.addresses(&allowed, wanted, now).await? {
                 let Some(kept) = self.find_answer(&address, wanted, vector.as_ref()) else { continue };
                 match self.check_answer(request, &allowed, &kept, now).await? {
                     Ok(heads) => return self.release_answer(&allowed, wanted, &kept, &heads, now).await,
@@ -185,6 +191,22 @@ impl App {
             }
             Ok(LookedUp::Miss(trusted.then_some(told)))
         })
+    }
+
+    /// Where to look, the nearest first.
+    async fn addresses(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        wanted: &LookUpRequest,
+        now: Timestamp,
+    ) -> Result<Vec<Address>, Attempt> {
+        let own = |conversation| self.answers.own_address(pass.scope(), conversation, &wanted.maker);
+        let mut addresses = vec![own(None), self.answers.shared_address(pass.scope(), &wanted.maker)];
+        if let Some(id) = &wanted.conversation {
+            self.conversation_of(pass, id, now).await?;
+            addresses.insert(0, own(Some(id)));
+        }
+        Ok(addresses)
     }
 
     fn find_answer(
@@ -290,9 +312,10 @@ impl App {
             request: wanted.question.expose().as_bytes(),
             tokens: self.counter.count(kept.answer.expose()),
             content_kept: "none",
+            knowledge: Some(kept.knowledge),
         };
         let body = encode(&answer)?;
-        Ok(LookedUp::Hit(self.release_under(pass, reading, body, kept.knowledge).await?))
+        Ok(LookedUp::Hit(self.release(pass, reading, &[], body, None).await?))
     }
 }
 

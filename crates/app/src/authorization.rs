@@ -61,6 +61,7 @@ impl App {
                 request: id.as_bytes(),
                 tokens: 0,
                 content_kept: "none",
+                knowledge: None,
             };
             self.release(&allowed, reading, &[], encode(&answer)?, None).await
         })

@@ -62,6 +62,7 @@ impl App {
                 request: cited.as_bytes(),
                 tokens: passage.tokens,
                 content_kept: "source",
+                knowledge: None,
             };
             let record = match admit(Record::Passage(passage.clone()), now, None) {
                 Ok(fresh) => Delivered::Current(fresh),

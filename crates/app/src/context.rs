@@ -17,6 +17,7 @@ use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record};
 use crate::App;
 use crate::conversation::listed_turn;
 use crate::error::{Attempt, Error, until_settled};
+use crate::footing::{Footings, rested_on, turns};
 use crate::pack::fit::{Fitted, Line, Offer, Why, fit};
 use crate::pack::rebuild::compose;
 use crate::pack::render::Section;
@@ -25,7 +26,7 @@ use crate::pack::view::{LeftOutView, PackItemView, PackView, RoutingView, System
 use crate::recall::{admit_all, encode};
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
 use crate::release::Released;
-use crate::view;
+use crate::view::{self, BasisView};
 
 /// A call for context, parsed.
 #[derive(Debug, Clone)]
@@ -59,6 +60,7 @@ struct Findings {
     neighbours: Vec<Turn>,
     flat: FlatCost,
     route: StateRoute,
+    footings: Footings,
 }
 
 /// One hit is asked for per so many tokens of the budget. There are more than fit, because the weakest say what
@@ -107,6 +109,7 @@ impl App {
             request: wanted.question.expose().as_bytes(),
             tokens: fitted.tokens,
             content_kept: "pack",
+            knowledge: findings.footings.knowledge(),
         };
         self.release(&allowed, reading, &outgoing, body, Some(pack)).await
     }
@@ -133,7 +136,22 @@ impl App {
             flat.tokens += last_turns.iter().map(|turn| u64::from(turn.tokens)).sum::<u64>();
         }
         let sitting = kept.is_none();
-        Ok(Findings { memories, reused, recalled, selection, last_turns, sitting, neighbours, flat, route })
+        let recalled_turns = turns(recalled.candidates.iter().map(|candidate| &candidate.record));
+        let all_turns = recalled_turns.chain(&last_turns).chain(&neighbours);
+        let footings = self.footings(pass, rested_on(all_turns), now).await?;
+        let found = Findings {
+            memories,
+            reused,
+            recalled,
+            selection,
+            last_turns,
+            sitting,
+            neighbours,
+            flat,
+            route,
+            footings,
+        };
+        Ok(found)
     }
 
     /// The named conversation, if its turns are kept; an error if it is not the subject's.
@@ -198,8 +216,9 @@ impl App {
 
     fn offer(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Offer {
         let current = |record: Record, interval| admit(record, now, interval).ok().map(Delivered::Current);
-        let line =
-            |section, why, record, scores| Line::new(section, why, record, scores, (now, self.counter));
+        let line = |section, why, record, scores| {
+            Line::new(section, why, record, scores, &findings.footings, (now, self.counter))
+        };
         let of_kind = |kind: Kind| findings.memories.iter().filter(move |m| m.statement.kind() == kind);
         let prefix = |kind, section, why| {
             let admitted = of_kind(kind).filter_map(|m| current(Record::Memory(m.clone()), None));
@@ -210,7 +229,8 @@ impl App {
         let mut rules = prefix(Kind::Feedback, Section::Rules, Why::Rule);
         rules.reverse();
         let of_turn = if findings.sitting { Delivered::Sitting } else { Delivered::Current };
-        let last_turns = findings.last_turns.iter().filter_map(|turn| {
+        let told = findings.last_turns.iter().filter(|turn| !findings.footings.withhold(turn));
+        let last_turns = told.filter_map(|turn| {
             let record = admit(Record::Turn(turn.clone()), now, None).ok().map(of_turn)?;
             Some(line(Section::Conversation, Why::LastTurn, record, None))
         });
@@ -227,19 +247,23 @@ impl App {
     fn ranked(&self, findings: &Findings, wanted: &ContextRequest, now: Timestamp) -> Vec<Line> {
         let line = |why, fresh: Fresh<Record>, scores| {
             let section = section_of(fresh.get());
-            Line::new(section, why, Delivered::Current(fresh), scores, (now, self.counter))
+            let record = Delivered::Current(fresh);
+            Line::new(section, why, record, scores, &findings.footings, (now, self.counter))
         };
         let mut weighed = Vec::new();
         let mut recent = Vec::new();
         for (fresh, scores) in admit_all(findings.recalled.candidates.clone(), now, wanted.interval) {
+            if findings.footings.withhold_record(fresh.get()) {
+                continue;
+            }
             if let Some(weight) = findings.selection.wants(fresh.get(), scores.total) {
                 weighed.push((weight, line(Why::Ranked, fresh, Some(scores))));
             } else if scores.total <= 0.0 && section_of(fresh.get()) == Section::ProjectState {
                 recent.push(line(Why::Recent, fresh, Some(scores)));
             }
         }
-        let neighbours =
-            findings.neighbours.iter().filter_map(|turn| admit(Record::Turn(turn.clone()), now, None).ok());
+        let neighbours = findings.neighbours.iter().filter(|turn| !findings.footings.withhold(turn));
+        let neighbours = neighbours.filter_map(|turn| admit(Record::Turn(turn.clone()), now, None).ok());
         for fresh in neighbours {
             if let Some(weight) = findings.selection.wants(fresh.get(), 0.0) {
                 weighed.push((weight, line(Why::Neighbour, fresh, None)));
@@ -367,6 +391,7 @@ fn pack_item(line: &Line, pass: &Pass<'_, class::Read>) -> PackItemView {
         no_expiry_reason: item.no_expiry_reason,
         score: item.score,
         citation: item.citation,
+        basis: BasisView::of(&line.footings),
         tokens: line.tokens,
     }
 }
@@ -386,7 +411,11 @@ fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
         |record: &Record| fitted.lines.iter().chain(&fitted.left_out).any(|line| line.shows(record));
     let mut counts = std::collections::BTreeMap::new();
     for candidate in findings.recalled.candidates.iter().filter(|candidate| !is_told(&candidate.record)) {
-        let reason = if candidate.scores.total > 0.0 { "weak_match" } else { "no_match" };
+        let reason = match candidate.scores.total > 0.0 {
+            _ if findings.footings.withhold_record(&candidate.record) => "source_gone",
+            true => "weak_match",
+            false => "no_match",
+        };
         *counts.entry((section_of(&candidate.record), reason)).or_insert(0usize) += 1;
     }
     counts.into_iter().map(|((section, reason), n)| left_out_view(section, reason, n)).collect()

@@ -2,9 +2,10 @@
 //! first turn; its turns stay in memory unless the caller asked to keep them.
 
 use merkwelt_authz::{Pass, Request, action, class};
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
-use merkwelt_domain::freshness::admit;
-use merkwelt_domain::{Content, ConversationId, ReadId, TenantId, Timestamp};
+use merkwelt_domain::freshness::{Fresh, admit};
+use merkwelt_domain::{Content, ConversationId, PackId, ReadId, TenantId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::analysis::turn_passage;
 use merkwelt_store::change::{NewTurn, Outcome, Receipt, Write};
@@ -13,6 +14,7 @@ use merkwelt_store::record::{Found, Listed, Record};
 
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
+use crate::footing::{rested_on, turns as turns_among};
 use crate::memory::records;
 use crate::recall::encode;
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
@@ -29,6 +31,10 @@ pub struct TurnRequest {
     pub speaker: Speaker,
     /// What was said.
     pub text: Content,
+    /// The revisions of sources it rests on.
+    pub rests_on: RestsOn,
+    /// A pack it rests on: all documents that were delivered in it.
+    pub pack: Option<PackId>,
 }
 
 /// What became of a turn.
@@ -95,6 +101,7 @@ impl App {
         let reader = self.allow::<action::ReadConversation>(request).await?;
         let now = self.env.now();
         let (conversation, _) = self.conversation_of(&reader, &turn.conversation, now).await?;
+        let rests_on = self.basis_of(&reader, turn, now).await?;
         match conversation.retention {
             Retention::Session => {
                 let end =
@@ -102,14 +109,14 @@ impl App {
                 let key = (reader.scope().tenant().clone(), turn.conversation.clone());
                 let number = self
                     .sessions
-                    .append(key, self.turn(turn, now, end), idempotent, now)
+                    .append(key, self.turn(turn, rests_on, now, end), idempotent, now)
                     .map_err(Error::Conflict)?;
                 Ok(Appended { number, receipt: None })
             }
             Retention::KeptDays(days) => {
                 let vector = self.turn_vector(&reader, turn, now).await?;
                 let new = NewTurn {
-                    turn: self.turn(turn, now, now.plus_days(days)),
+                    turn: self.turn(turn, rests_on, now, now.plus_days(days)),
                     vector,
                     opening: self.opening_key(),
                 };
@@ -143,7 +150,20 @@ impl App {
         }
     }
 
-    fn turn(&self, request: &TurnRequest, at: Timestamp, expires_at: Timestamp) -> Turn {
+    /// What a turn rests on: what its writer named, and the documents of the pack it named.
+    async fn basis_of(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        turn: &TurnRequest,
+        now: Timestamp,
+    ) -> Result<RestsOn, Attempt> {
+        let Some(pack) = &turn.pack else { return Ok(turn.rests_on.clone()) };
+        let delivered = self.documents_of(pass, pack, now).await?;
+        let named = turn.rests_on.bases().iter().cloned();
+        RestsOn::new(named.chain(delivered)).map_err(|reason| Error::invalid("rests_on", reason).into())
+    }
+
+    fn turn(&self, request: &TurnRequest, rests_on: RestsOn, at: Timestamp, expires_at: Timestamp) -> Turn {
         Turn {
             conversation: request.conversation.clone(),
             number: 0,
@@ -152,6 +172,7 @@ impl App {
             at,
             tokens: self.counter.count(request.text.expose()),
             expires_at,
+            rests_on,
         }
     }
 
@@ -202,13 +223,19 @@ impl App {
             };
             let n_turns = n_kept.max(u32::try_from(turns.len()).unwrap_or(u32::MAX));
             let read_id = ReadId::random(&*self.env);
+            let footings = self.footings(&allowed, rested_on(&turns), now).await?;
+            let (turns, withheld): (Vec<_>, Vec<_>) =
+                turns.into_iter().partition(|turn| !footings.withhold(turn));
             let fresh: Vec<_> =
                 turns.into_iter().filter_map(|t| admit(Record::Turn(t), now, None).ok()).collect();
             let answer = TurnsView {
                 read_id: read_id.to_string(),
                 as_of: now.to_string(),
                 conversation: view::conversation(&conversation, n_turns),
-                turns: fresh.iter().filter_map(|f| turn_view(f.get())).collect(),
+                turns: turns_among(fresh.iter().map(Fresh::get))
+                    .map(|turn| view::turn(turn, &footings.of(turn)))
+                    .collect(),
+                n_withheld: u32::try_from(withheld.len()).unwrap_or(u32::MAX),
                 next: next.map(|cursor| cursor.as_str().to_owned()),
             };
             let delivered = match conversation.retention {
@@ -217,7 +244,8 @@ impl App {
             };
             let outgoing: Vec<_> =
                 fresh.into_iter().map(|f| Outgoing { record: delivered(f), score: None }).collect();
-            let reading = reading(read_id, &page.run, id.as_str().as_bytes(), &outgoing);
+            let mut reading = reading(read_id, &page.run, id.as_str().as_bytes(), &outgoing);
+            reading.knowledge = footings.knowledge();
             self.release(&allowed, reading, &outgoing, encode(&answer)?, None).await
         })
     }
@@ -271,6 +299,7 @@ impl App {
             let now = self.env.now();
             let write = Write::DeleteConversation { id: id.clone(), at: now };
             let receipt = self.write(&allowed, vec![write], idempotent, now).await?;
+            self.answers.forget_conversation(allowed.scope().tenant(), id);
             self.sessions.forget(&(allowed.scope().tenant().clone(), id.clone()));
             Ok(receipt)
         })
@@ -295,6 +324,7 @@ fn reading<'a>(id: ReadId, run: &'a RunContext, request: &'a [u8], outgoing: &[O
             .map(|o| crate::recall::tokens(o.record.record()))
             .fold(0, u32::saturating_add),
         content_kept: "source",
+        knowledge: None,
     }
 }
 
@@ -302,13 +332,6 @@ pub(crate) fn listed_turn(listed: Listed) -> Option<Turn> {
     match listed {
         Listed::Turn(turn) => Some(turn),
         Listed::Memory(_) | Listed::Conversation(..) => None,
-    }
-}
-
-fn turn_view(record: &Record) -> Option<view::TurnView> {
-    match record {
-        Record::Turn(turn) => Some(view::turn(turn)),
-        Record::Memory(_) | Record::Passage(_) => None,
     }
 }
 

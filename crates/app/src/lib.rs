@@ -13,6 +13,7 @@ mod conversation;
 pub mod embedding;
 mod error;
 mod evidence;
+mod footing;
 mod memory;
 mod pack;
 mod recall;
@@ -32,7 +33,7 @@ use merkwelt_inference::TokenCounter;
 use merkwelt_store::Backend;
 
 pub use admin::{GroupRequest, KeyRequest, TenantRequest};
-pub use answers::{AnswerAudience, AnswerRequest, Basis, LookUpRequest, LookedUp, Maker, Miss};
+pub use answers::{AnswerAudience, AnswerRequest, LookUpRequest, LookedUp, Maker, Miss};
 pub use authorization::Resource;
 pub use context::ContextRequest;
 pub use conversation::{Appended, PageRequest, TurnRequest};

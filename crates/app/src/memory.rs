@@ -128,6 +128,7 @@ impl App {
             request,
             tokens: outgoing.iter().map(|out| tokens(out.record.record())).fold(0, u32::saturating_add),
             content_kept: "source",
+            knowledge: None,
         };
         let released = self.release(allowed, reading, &outgoing, encode(&answer)?, None).await?;
         Ok((is_listing || !empty).then_some(released))

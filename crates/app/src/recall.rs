@@ -9,9 +9,10 @@ use merkwelt_store::record::{Candidate, Recalled, Record, Scores};
 
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
+use crate::footing::{rested_on, turns};
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
 use crate::release::Released;
-use crate::view::{self, RecallView};
+use crate::view::{self, BasisView, ItemView, RecallView};
 
 /// A search, parsed. Nothing in it names a tenant or a subject.
 #[derive(Debug, Clone)]
@@ -50,9 +51,16 @@ impl App {
         let now = self.env.now();
         let vector = self.question_vector(&search.question).await;
         let recalled = self.backend.recall(&allowed, &query(search, vector, now)).await?;
-        let admitted = admit_all(recalled.candidates.clone(), now, search.interval);
+        let mut admitted = admit_all(recalled.candidates.clone(), now, search.interval);
+        let footings =
+            self.footings(&allowed, rested_on(turns(admitted.iter().map(|(f, _)| f.get()))), now).await?;
+        admitted.retain(|(fresh, _)| !footings.withhold_record(fresh.get()));
         let read_id = ReadId::random(&*self.env);
-        let hits = admitted.iter().map(|(f, s)| view::item(f.get(), Some(s), allowed.scope())).collect();
+        let hit = |(fresh, scores): &(Fresh<Record>, Scores)| ItemView {
+            basis: BasisView::of(&footings.of_record(fresh.get())),
+            ..view::item(fresh.get(), Some(scores), allowed.scope())
+        };
+        let hits = admitted.iter().map(hit).collect();
         let answer = RecallView {
             read_id: read_id.to_string(),
             as_of: now.to_string(),
@@ -63,7 +71,8 @@ impl App {
         };
         let body = encode(&answer)?;
         let outgoing = outgoing(admitted);
-        let reading = self.retrieval_reading(read_id, search, &recalled, &outgoing);
+        let mut reading = self.retrieval_reading(read_id, search, &recalled, &outgoing);
+        reading.knowledge = footings.knowledge();
         self.release(&allowed, reading, &outgoing, body, None).await
     }
 
@@ -83,6 +92,7 @@ impl App {
             request: search.question.expose().as_bytes(),
             tokens: outgoing.iter().map(|out| tokens(out.record.record())).fold(0, u32::saturating_add),
             content_kept: "source",
+            knowledge: None,
         }
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) request: &'a [u8],
     pub(crate) tokens: u32,
     pub(crate) content_kept: &'static str,
+    /// The generation of sources and rights that the answer rests on: if that has risen, nothing leaves.
+    pub(crate) knowledge: Option<KnowledgeEpoch>,
 }
 
 /// Hands out fresh opening keys and remembers them for the evidence store.
@@ -106,29 +108,6 @@ impl App {
         body: Vec<u8>,
         pack: Option<Pack>,
     ) -> Result<Released, Attempt> {
-        self.release_as(pass, reading, outgoing, body, (pack, None)).await
-    }
-
-    /// As [`App::release`], of something that rests on what was known in a generation of sources and rights: if
-    /// that has risen, nothing leaves.
-    pub(crate) async fn release_under(
-        &self,
-        pass: &Pass<'_, class::Read>,
-        reading: Reading<'_>,
-        body: Vec<u8>,
-        knowledge: KnowledgeEpoch,
-    ) -> Result<Released, Attempt> {
-        self.release_as(pass, reading, &[], body, (None, Some(knowledge))).await
-    }
-
-    async fn release_as(
-        &self,
-        pass: &Pass<'_, class::Read>,
-        reading: Reading<'_>,
-        outgoing: &[Outgoing],
-        body: Vec<u8>,
-        (pack, knowledge): (Option<Pack>, Option<KnowledgeEpoch>),
-    ) -> Result<Released, Attempt> {
         let now = self.env.now();
         let mut openings = Openings::new(self);
         let request = openings.commit("request", reading.request)?;
@@ -157,7 +136,7 @@ impl App {
             event,
             standing: outgoing.iter().filter_map(shown).collect(),
             passages: outgoing.iter().filter_map(passage).collect(),
-            knowledge,
+            knowledge: reading.knowledge,
             openings: openings.keys,
             keep_until: now.plus_days(self.settings.evidence_days),
             pack,

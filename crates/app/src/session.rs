@@ -127,6 +127,7 @@ fn drop_oldest(own: &mut OfTenant) {
 #[cfg(test)]
 mod tests {
     use merkwelt_domain::Content;
+    use merkwelt_domain::basis::RestsOn;
     use merkwelt_domain::conversation::Speaker;
     use merkwelt_domain::env::fixed::FixedEnv;
 
@@ -141,6 +142,7 @@ mod tests {
             at: Timestamp::from_millis(0),
             tokens: 1,
             expires_at: Timestamp::from_millis(1),
+            rests_on: RestsOn::default(),
         }
     }
 

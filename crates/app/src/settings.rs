@@ -1,5 +1,6 @@
 //! Settings of the use cases, as the binary reads them from its configuration.
 
+use merkwelt_domain::basis::AfterRemoval;
 use merkwelt_domain::memory::Lifetimes;
 
 /// Name and version of the data boundary in force: the systems and the region that data may not leave. It
@@ -70,6 +71,8 @@ pub struct Settings {
     pub session: SessionLimits,
     /// The answer cache.
     pub answers: AnswerLimits,
+    /// What is done with turns whose source can no longer be read.
+    pub after_removal: AfterRemoval,
     /// How long a delivered pack can be rebuilt and the openings of a read are kept, in days.
     pub evidence_days: u32,
     /// How long an idempotency key is remembered, in days.
@@ -84,6 +87,7 @@ impl Default for Settings {
             boundary: Boundary::default(),
             session: SessionLimits::default(),
             answers: AnswerLimits::default(),
+            after_removal: AfterRemoval::default(),
             evidence_days: 180,
             idempotency_days: 1,
         }

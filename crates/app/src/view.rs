@@ -2,14 +2,17 @@
 //! of a [`crate::Released`]; they are public so that a face can describe them.
 
 use merkwelt_authz::Scope;
+use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_domain::conversation::{Retention, Turn};
 use merkwelt_domain::memory::{Expiry, Layer, Memory, Owner};
 use merkwelt_store::record::{Record, Scores};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+mod basis;
 mod source;
 
+pub use basis::{BasisView, FootingView};
 pub use source::{
     AnswerSourceView, AnswerView, AuthorizationView, CitationView, SourceRefView, SupersededView, hex,
 };
@@ -102,6 +105,9 @@ pub struct ItemView {
     /// Only for passages: what to cite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub citation: Option<SourceRefView>,
+    /// Only for turns that named sources.
+    #[serde(flatten)]
+    pub basis: BasisView,
 }
 
 /// For whom an answer was made.
@@ -190,6 +196,9 @@ pub struct TurnView {
     pub at: String,
     /// Until when it is kept; RFC 3339.
     pub expires_at: String,
+    /// What it rests on, if it named sources.
+    #[serde(flatten)]
+    pub basis: BasisView,
 }
 
 /// A conversation with a page of its turns.
@@ -203,6 +212,9 @@ pub struct TurnsView {
     pub conversation: ConversationView,
     /// Oldest first.
     pub turns: Vec<TurnView>,
+    /// How many turns of this page are withheld, because a source they rest on can no longer be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub n_withheld: u32,
     /// Where the next page begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -231,6 +243,11 @@ pub(crate) fn score(scores: &Scores) -> ScoreView {
         lexical: rounded(scores.lexical),
         cosine: scores.cosine.map(rounded),
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 fn rounded(value: f32) -> f64 {
@@ -274,6 +291,7 @@ pub(crate) fn memory(memory: &Memory, scores: Option<&Scores>, scope: &Scope) ->
         no_expiry_reason,
         score: scores.map(score),
         citation: None,
+        basis: BasisView::default(),
     }
 }
 
@@ -298,6 +316,7 @@ fn turn_item(turn: &Turn, scores: Option<&Scores>, scope: &Scope) -> ItemView {
         no_expiry_reason: None,
         score: scores.map(score),
         citation: None,
+        basis: BasisView::default(),
     }
 }
 
@@ -327,12 +346,13 @@ pub(crate) fn conversation(
     }
 }
 
-pub(crate) fn turn(turn: &Turn) -> TurnView {
+pub(crate) fn turn(turn: &Turn, footings: &[(Basis, Footing)]) -> TurnView {
     TurnView {
         number: turn.number,
         role: turn.speaker.name().to_owned(),
         text: turn.text.expose().to_owned(),
         at: turn.at.to_string(),
         expires_at: turn.expires_at.to_string(),
+        basis: BasisView::of(footings),
     }
 }

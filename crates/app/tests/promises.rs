@@ -6,6 +6,7 @@ mod world;
 
 use merkwelt_app::{Conflict, CorrectRequest, Error, GroupRequest, PageRequest, RunContext};
 use merkwelt_authz::Role;
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::memory::{Author, Kind, Revision};
 use merkwelt_domain::{ConversationId, MemoryId};
@@ -187,6 +188,8 @@ fn r_027_a_conversation_is_recorded_with_owner_and_life_before_its_first_turn() 
         conversation: unknown,
         speaker: Speaker::Person,
         text: world::content("hello"),
+        rests_on: RestsOn::default(),
+        pack: None,
     };
     assert_eq!(now(world.app.append_turn(&anna, &turn, None)).err(), Some(Error::NotFound));
 }

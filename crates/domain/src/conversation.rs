@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::basis::RestsOn;
 use crate::freshness::{Evidence, Standing, Validity};
 use crate::ids::{ConversationId, SubjectId};
 use crate::memory::Expiry;
@@ -112,6 +113,8 @@ pub struct Turn {
     pub tokens: u32,
     /// Until when it is kept.
     pub expires_at: Timestamp,
+    /// The revisions its words came from, as the caller said.
+    pub rests_on: RestsOn,
 }
 
 impl Evidence for Turn {

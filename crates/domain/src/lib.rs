@@ -2,6 +2,7 @@
 //! runtime, and imports nothing else of the workspace. Everything that comes from outside is parsed
 //! here once, into a type whose existence is the proof that it was checked.
 
+pub mod basis;
 pub mod budget;
 pub mod conversation;
 pub mod env;

@@ -14,7 +14,6 @@ use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
 use merkwelt_server::cli::Client;
-use regex::Regex;
 use serde_json::{Value, json};
 
 const BUDGET: u32 = 2_000;
@@ -49,7 +48,7 @@ struct Counts {
 
 struct Question {
     text: String,
-    value: Regex,
+    place: Place,
     stale: BTreeSet<String>,
     timeline: BTreeMap<u64, String>,
     ambiguous: bool,
@@ -121,13 +120,13 @@ fn questions(folder: &str) -> anyhow::Result<BTreeMap<String, Vec<Question>>> {
         if row.get("in_mini") != Some(&Value::Bool(true)) {
             continue;
         }
-        let Ok(value) = Regex::new(&text_of(&row, "answer_regex")) else { continue };
+        let place = Place::of(&text_of(&row, "answer_regex"))?;
         let list = |name: &str| row.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
         let timeline = list("timeline");
         let timeline = timeline.iter().map(|step| (number_of(step, "rev"), text_of(step, "answer")));
         let question = Question {
             text: text_of(&row, "question"),
-            value,
+            place,
             stale: list("stale").iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
             timeline: timeline.collect(),
             ambiguous: row.get("regex_ambiguous_in_mini") == Some(&Value::Bool(true)),
@@ -135,6 +134,50 @@ fn questions(folder: &str) -> anyhow::Result<BTreeMap<String, Vec<Question>>> {
         found.entry(text_of(&row, "doc_id")).or_default().push(question);
     }
     Ok(found)
+}
+
+/// Where a value stands: after these words and before that one. The expressions of the data are made on the
+/// marked-up text of whole documents; a passage has other marks, and may end behind the value.
+struct Place {
+    before: Vec<String>,
+    after: Option<String>,
+}
+
+impl Place {
+    const WORDS_BEFORE: usize = 4;
+    /// A preposition and an article may stand between.
+    const WORDS_BETWEEN: usize = 2;
+
+    fn of(expression: &str) -> anyhow::Result<Self> {
+        let plain = expression.replace(r"\s+", " ");
+        let (before, rest) = plain.split_once("(\\S").context("an expression without a value")?;
+        let after = rest.rsplit_once("\\S)?)").map_or("", |(_, after)| after);
+        // A look ahead says where the value ends, and names no word.
+        let after = if after.starts_with("(?") { "" } else { after };
+        let mut before = words(before);
+        before.drain(..before.len().saturating_sub(Self::WORDS_BEFORE));
+        Ok(Self { before, after: words(after).into_iter().next() })
+    }
+
+    /// Whether a text says this value here.
+    fn says(&self, text: &str, value: &str) -> bool {
+        let (text, value) = (words(text), words(value));
+        let starts = |at: usize, what: &[String]| text.get(at..).is_some_and(|rest| rest.starts_with(what));
+        (0..text.len()).filter(|at| starts(*at, &self.before)).any(|at| {
+            let from = at + self.before.len();
+            (from..=from + Self::WORDS_BETWEEN).filter(|at| starts(*at, &value)).any(|at| {
+                let next = text.get(at + value.len());
+                next.is_none() || self.after.is_none() || next == self.after.as_ref()
+            })
+        })
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
 }
 
 impl Replay {
@@ -262,7 +305,7 @@ impl Replay {
         let keep_old = self.keep_old;
         let own = |text: &str| keep_old || source.is_some_and(|source| text.contains(source));
         let turn = text_of(&pack, "turn");
-        let said: String = turn.split("\n- [").filter(|passage| own(passage)).collect();
+        let said: Vec<&str> = turn.split("\n- [").filter(|passage| own(passage)).collect();
         let of_document = |hit: &&Value| hit.get("citation").is_some_and(|c| own(&text_of(c, "source_id")));
         let hits = found.get("hits").and_then(Value::as_array).cloned().unwrap_or_default();
         let of_revision =
@@ -278,24 +321,31 @@ impl Replay {
         if question.ambiguous {
             return Ok(());
         }
-        let values = |text: &str| -> BTreeSet<String> {
-            question.value.captures_iter(text).filter_map(|c| Some(c.get(1)?.as_str().to_owned())).collect()
-        };
+        let says = |text: &str, value: &str| question.place.says(text, value);
+        let stale = question.stale.iter().filter(|value| Some(*value) != current.as_ref());
+        let stale: Vec<&String> = stale.collect();
         let obsolete = |text: &str| {
-            values(text).iter().any(|v| Some(v) != current.as_ref() && question.stale.contains(v))
+            stale.iter().any(|value| says(text, value))
+                && !current.as_ref().is_some_and(|value| says(text, value))
         };
         let stale_hits = hits.iter().filter(|text| obsolete(text)).count();
         counts.stale_hits += u64::try_from(stale_hits)?;
         counts.stale_questions += u64::from(stale_hits > 0);
-        counts.stale_values += u64::from(obsolete(&said));
+        counts.stale_values += u64::from(said.iter().any(|text| obsolete(text)));
         if let Some(current) = &current {
+            let found = said.iter().any(|text| says(text, current));
             counts.answerable += 1;
-            counts.current_found += u64::from(values(&said).contains(current));
-            counts.found_after_restore += u64::from(op == "restore" && values(&said).contains(current));
+            counts.current_found += u64::from(found);
+            counts.found_after_restore += u64::from(op == "restore" && found);
+            if !found {
+                writeln!(std::io::stderr(), "missed: {} ({current})", question.text)?;
+            }
         }
         if op == "delete" {
-            let anything = values(&said).len() + hits.iter().map(|text| values(text).len()).sum::<usize>();
-            counts.found_after_delete += u64::from(anything > 0);
+            let known = question.timeline.values().filter(|value| !value.is_empty());
+            let texts = || hits.iter().map(String::as_str).chain(said.iter().copied());
+            let anything = known.into_iter().any(|value| texts().any(|text| says(text, value)));
+            counts.found_after_delete += u64::from(anything);
         }
         Ok(())
     }

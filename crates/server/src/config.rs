@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use merkwelt_app::{Boundary, SessionLimits, Settings};
+use merkwelt_app::{AnswerLimits, Boundary, SessionLimits, Settings};
 use merkwelt_domain::memory::Lifetimes;
 use merkwelt_inference::models::search_path;
 use serde::Deserialize;
@@ -24,6 +24,8 @@ pub struct RawConfig {
     lifetimes: RawLifetimes,
     boundary: RawBoundary,
     session: RawSession,
+    conversations: RawConversations,
+    answers: RawAnswers,
     evidence: RawEvidence,
     logs: RawLogs,
 }
@@ -105,6 +107,21 @@ struct RawBoundary {
 struct RawSession {
     idle_minutes: Option<u32>,
     turns: Option<usize>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawConversations {
+    after_removal: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawAnswers {
+    keep_minutes: Option<u32>,
+    per_scope: Option<usize>,
+    total: Option<usize>,
+    cosine_min: Option<f32>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -332,7 +349,30 @@ fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
         n_sessions_max: standard.session.n_sessions_max,
     };
     let evidence_days = days("evidence.keep_days", raw.evidence.keep_days, standard.evidence_days)?;
-    Ok(Settings { lifetimes, boundary, session, evidence_days, ..standard })
+    let after_removal = raw.conversations.after_removal.as_deref().map(str::parse).transpose();
+    let after_removal = after_removal
+        .map_err(|reason: &str| anyhow::anyhow!("conversations.after_removal {reason}"))?
+        .unwrap_or(standard.after_removal);
+    let answers = answers(&raw.answers, standard.answers)?;
+    Ok(Settings { lifetimes, boundary, session, evidence_days, after_removal, answers, ..standard })
+}
+
+/// `keep_minutes = 0` switches the answer cache off.
+fn answers(raw: &RawAnswers, standard: AnswerLimits) -> anyhow::Result<AnswerLimits> {
+    in_range("answers.keep_minutes", u64::from(raw.keep_minutes.unwrap_or(0)), 0, 525_600)?;
+    in_range("answers.per_scope", raw.per_scope.unwrap_or(1) as u64, 1, 100_000)?;
+    in_range("answers.total", raw.total.unwrap_or(1) as u64, 1, 10_000_000)?;
+    if let Some(least) = raw.cosine_min.filter(|least| !(0.5..=1.0).contains(least)) {
+        bail!(
+            "answers.cosine_min is {least}, but must be between 0.5 and 1; leave it out for equal words only"
+        )
+    }
+    Ok(AnswerLimits {
+        age_ms_max: raw.keep_minutes.map_or(standard.age_ms_max, |minutes| i64::from(minutes) * 60_000),
+        n_per_scope_max: raw.per_scope.unwrap_or(standard.n_per_scope_max),
+        n_answers_max: raw.total.unwrap_or(standard.n_answers_max),
+        cosine_min: raw.cosine_min.or(standard.cosine_min),
+    })
 }
 
 fn in_range(name: &str, value: u64, min: u64, max: u64) -> anyhow::Result<()> {
@@ -377,5 +417,26 @@ mod tests {
         assert_eq!((kept.directory.to_str(), kept.keep_days), (Some("logs"), 7));
         let set = parse("[lifetimes]\nfeedback_days = 90\n[boundary]\nname = 'eu'\nversion = '3'").unwrap();
         assert_eq!((set.lifetimes.feedback_days, set.boundary.name.as_str()), (90, "eu"));
+    }
+
+    #[test]
+    fn r_044_how_long_answers_are_kept_and_how_near_a_question_must_be_is_configured() {
+        let set = parse("[answers]\nkeep_minutes = 0\nper_scope = 3\ntotal = 9\ncosine_min = 0.98").unwrap();
+        let wanted =
+            AnswerLimits { age_ms_max: 0, n_per_scope_max: 3, n_answers_max: 9, cosine_min: Some(0.98) };
+        assert_eq!(set.answers, wanted);
+        for bad in
+            ["keep_minutes = 525601", "per_scope = 0", "total = 0", "cosine_min = 0.2", "cosine_min = nan"]
+        {
+            assert!(parse(&format!("[answers]\n{bad}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn r_074_what_becomes_of_turns_of_removed_sources_is_configured() {
+        let set = parse("[conversations]\nafter_removal = 'withhold'").unwrap();
+        assert_eq!(set.after_removal, merkwelt_domain::basis::AfterRemoval::Withhold);
+        let refused = parse("[conversations]\nafter_removal = 'forget'").unwrap_err().to_string();
+        assert_eq!(refused, "conversations.after_removal must be mark or withhold");
     }
 }

@@ -6,6 +6,9 @@
 #[expect(dead_code, reason = "each test file uses its part of the stage")]
 mod stage;
 
+#[path = "sources/old.rs"]
+mod old;
+
 use merkwelt_authz::Role;
 use serde_json::{Value, json};
 use stage::{Answer, Stage};
@@ -20,7 +23,10 @@ struct Library {
 
 impl Library {
     async fn new() -> Self {
-        let stage = Stage::new();
+        Self::on(Stage::new()).await
+    }
+
+    async fn on(stage: Stage) -> Self {
         let admin = stage.key(Role::TenantAdmin).to_owned();
         let group = json!({ "name": "sales" });
         stage.call("POST", "/v1/groups").key(&admin).json(&group).send().await.expect(201);

@@ -10,6 +10,7 @@ use merkwelt_app::{
     PageRequest, RecallRequest, Released, RunContext, StatementRequest, TurnRequest,
 };
 use merkwelt_authz::{ApiKey, Refusal, Request, Role, action, authorize};
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::memory::{Expiry, Kind, Metadata, Particulars, Pointer, Revision};
@@ -163,7 +164,13 @@ impl Caller {
             }
             Op::Say { talk, serial } => {
                 let text = content(&text_of(*serial))?;
-                let turn = TurnRequest { conversation: talk.2.clone(), speaker: Speaker::Person, text };
+                let turn = TurnRequest {
+                    conversation: talk.2.clone(),
+                    speaker: Speaker::Person,
+                    text,
+                    rests_on: RestsOn::default(),
+                    pack: None,
+                };
                 let appended = self.app.append_turn(request, &turn, None).await?;
                 Ok(Answer::Said(appended.number))
             }

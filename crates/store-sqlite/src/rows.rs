@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::freshness::Standing;
 use merkwelt_domain::memory::{
@@ -200,7 +201,20 @@ fn standing_of(row: &Row<'_>) -> Result<Standing, Error> {
 }
 
 /// The columns [`read_turn`] reads, in its order.
-pub(crate) const TURN_COLUMNS: &str = "conversation, number, owner, speaker, at, expires_at, tokens, body";
+pub(crate) const TURN_COLUMNS: &str =
+    "conversation, number, owner, speaker, at, expires_at, tokens, body, rests_on";
+
+/// What a turn rests on, as a column: its bases with a space between, or nothing.
+pub(crate) fn rests_on_column(rests_on: &RestsOn) -> Option<String> {
+    let bases: Vec<String> = rests_on.bases().iter().map(ToString::to_string).collect();
+    (!bases.is_empty()).then(|| bases.join(" "))
+}
+
+fn rests_on_of(column: Option<&str>) -> Result<RestsOn, Error> {
+    let bases = column.into_iter().flat_map(|text| text.split(' '));
+    let bases = bases.map(parsed).collect::<Result<Vec<_>, _>>()?;
+    RestsOn::new(bases).map_err(|_| Error::Damaged)
+}
 
 /// A turn from a row of [`TURN_COLUMNS`], its text unsealed.
 pub(crate) fn read_turn(cell: &Cell, row: &Row<'_>) -> Result<Turn, Error> {
@@ -217,6 +231,7 @@ pub(crate) fn read_turn(cell: &Cell, row: &Row<'_>) -> Result<Turn, Error> {
         at: time_at(row, 4)?,
         tokens: row.get(6).sql()?,
         expires_at: time_at(row, 5)?,
+        rests_on: rests_on_of(row.get_ref(8).sql()?.as_str_or_null().map_err(|_| Error::Damaged)?)?,
     })
 }
 

@@ -41,6 +41,7 @@ pub(crate) const CELL: Kind = Kind {
     migrations: &[
         Migration { number: 1, sql: include_str!("../migrations/cell-0001.sql") },
         Migration { number: 2, sql: include_str!("../migrations/cell-0002.sql") },
+        Migration { number: 3, sql: include_str!("../migrations/cell-0003.sql") },
     ],
 };
 

@@ -14,7 +14,7 @@ use crate::change::{Change, Entry, commit_record, refuse_taken};
 use crate::error::Sql as _;
 use crate::rows::{
     MEMORY_COLUMNS, body_of, code_of, kind_code, kind_of, memory_place, owner_columns, read_memory,
-    turn_place,
+    rests_on_column, turn_place,
 };
 use crate::shard::Touch;
 use crate::snapshot::{groups_of, writable};
@@ -297,6 +297,7 @@ impl Change<'_, '_> {
                     ":speaker": code_of(&merkwelt_domain::conversation::Speaker::ALL, turn.speaker),
                     ":at": turn.at.millis(), ":expires_at": turn.expires_at.millis(),
                     ":tokens": turn.tokens, ":body": body, ":terms": terms, ":vector": vector, ":opening": opening,
+                    ":rests_on": rests_on_column(&turn.rests_on),
                 })
             })
             .sql()?;
@@ -370,5 +371,5 @@ const INSERT_MEMORY: &str = "INSERT INTO memories (id, revision, owner_kind, own
     :body, :terms, :vector, :opening)";
 
 const INSERT_TURN: &str = "INSERT INTO turns (conversation, number, owner, speaker, at, expires_at, tokens, \
-    body, terms, vector, opening) VALUES (:conversation, :number, :owner, :speaker, :at, :expires_at, :tokens, \
-    :body, :terms, :vector, :opening)";
+    body, terms, vector, opening, rests_on) VALUES (:conversation, :number, :owner, :speaker, :at, :expires_at, :tokens, \
+    :body, :terms, :vector, :opening, :rests_on)";

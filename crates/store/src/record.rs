@@ -201,7 +201,6 @@ impl std::fmt::Debug for Pack {
 
 /// A listed record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "most values are memories, so boxing them would cost more")]
 pub enum Listed {
     /// A memory.
     Memory(Memory),

@@ -3,10 +3,12 @@
 //! until it fits.
 
 use merkwelt_domain::Timestamp;
+use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_inference::TokenCounter;
 use merkwelt_store::record::{Record, Scores};
 
-use super::render::{Section, block};
+use super::render::{Section, Shown, block, note};
+use crate::footing::Footings;
 use crate::record::{Delivered, Outgoing};
 
 /// Why a line is in. Closed words of the wire format.
@@ -46,6 +48,9 @@ pub(crate) struct Line {
     pub(crate) why: Why,
     pub(crate) out: Outgoing,
     pub(crate) scores: Option<Scores>,
+    pub(crate) footings: Vec<(Basis, Footing)>,
+    /// What the text says of its footings.
+    pub(crate) note: Option<String>,
     pub(crate) tokens: u32,
 }
 
@@ -55,15 +60,17 @@ impl Line {
         why: Why,
         record: Delivered,
         scores: Option<Scores>,
+        found: &Footings,
         (as_of, counter): (Timestamp, &dyn TokenCounter),
     ) -> Self {
-        let tokens = counter.count(&super::render::line(section, record.record(), as_of));
+        let footings = found.of_record(record.record());
+        let note = note(&footings);
+        let shown = Shown { record: record.record(), note: note.as_deref() };
+        let tokens = counter.count(&super::render::line(section, shown, as_of));
         let out = Outgoing { record, score: scores.map(|s| s.total) };
-        Self { section, why, out, scores, tokens }
+        Self { section, why, out, scores, footings, note, tokens }
     }
-}
 
-impl Line {
     /// Whether the line shows this record.
     pub(crate) fn shows(&self, record: &Record) -> bool {
         same_record(self.out.record.record(), record)
@@ -207,8 +214,9 @@ fn same_record(a: &Record, b: &Record) -> bool {
     }
 }
 
-fn records(lines: &[Line], section: Section) -> Vec<&Record> {
-    lines.iter().filter(|line| line.section == section).map(|line| line.out.record.record()).collect()
+fn records(lines: &[Line], section: Section) -> Vec<Shown<'_>> {
+    let of_section = lines.iter().filter(|line| line.section == section);
+    of_section.map(|line| Shown { record: line.out.record.record(), note: line.note.as_deref() }).collect()
 }
 
 /// By section; inside a section ranked lines keep their order, and what has a place in time (facts of the

@@ -2,7 +2,8 @@
 //! kept. What was superseded since is part of the past and comes back; what is expired, restricted
 //! or erased does not, and then the whole pack is gone: half a pack would be another pack.
 
-use merkwelt_authz::{Request, action};
+use merkwelt_authz::{Pass, Request, action, class};
+use merkwelt_domain::basis::Basis;
 use merkwelt_domain::memory::Revision;
 use merkwelt_domain::{MemoryId, PackId, ReadId, RevisionId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
@@ -11,14 +12,16 @@ use merkwelt_store::record::{Found, Pack, Record};
 use serde::{Deserialize, Serialize};
 
 use super::fit::{Fitted, Line};
-use super::render::{FORMAT, Section, block};
+use super::render::{FORMAT, Section, Shown, block};
 use super::view::PackView;
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
+use crate::footing::{rested_on, turns};
 use crate::memory::records;
 use crate::recall::encode;
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
 use crate::release::Released;
+use crate::view::SourceRefView;
 
 /// One line of a composition: where it stands and which record it shows.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,6 +29,9 @@ struct Place {
     section: Section,
     id: String,
     revision: u32,
+    /// What was said of it then; it is part of the past like the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 /// What is kept of a delivered pack: the answer without its texts, the places of its lines, and the digest
@@ -54,7 +60,7 @@ fn place(line: &Line) -> Place {
         Record::Turn(turn) => (turn.conversation.to_string(), turn.number),
         Record::Passage(passage) => (passage.id.to_string(), passage.revision.number()),
     };
-    Place { section: line.section, id, revision }
+    Place { section: line.section, id, revision, note: line.note.clone() }
 }
 
 fn digest(body: &[u8]) -> Vec<u8> {
@@ -97,10 +103,33 @@ impl App {
                 request: id.as_str().as_bytes(),
                 tokens,
                 content_kept: "pack",
+                knowledge: None,
             };
             let released = self.release(&allowed, reading, &outgoing, body, None).await?;
             rebuilt.map(|_| released).ok_or_else(|| Error::NotFound.into())
         })
+    }
+
+    /// The revisions of documents that a pack delivered.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown or foreign pack.
+    pub(crate) async fn documents_of(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        id: &PackId,
+        now: Timestamp,
+    ) -> Result<Vec<Basis>, Attempt> {
+        let found = self.backend.fetch(pass, &[Key::Pack(id.clone())], now).await?.pop().flatten();
+        let Some(Found::Pack(pack)) = found else { return Err(Error::NotFound.into()) };
+        let composition: Composition =
+            serde_json::from_slice(&pack.composition).map_err(|_| Error::Unavailable)?;
+        let items = composition.view.items.into_iter().filter_map(|item| item.citation);
+        let basis = |citation: SourceRefView| {
+            let source = citation.source_id.parse().map_err(|_| Error::Unavailable)?;
+            Ok(Basis { source, revision: Revision::from_number(citation.revision) })
+        };
+        items.map(basis).collect()
     }
 
     async fn rebuild(
@@ -118,8 +147,14 @@ impl App {
         let records = found.into_iter().map(kept).collect::<Result<Vec<_>, _>>()?;
         let mut view = composition.view;
         let as_of: Timestamp = view.as_of.parse().map_err(|_| Error::Unavailable)?;
-        let placed: Vec<_> = composition.places.iter().map(|place| place.section).zip(&records).collect();
-        let of = |section| placed.iter().filter(|(s, _)| *s == section).map(|(_, record)| *record).collect();
+        if self.footings(allowed, rested_on(turns(&records)), self.env.now()).await?.withhold_any(&records) {
+            return Err(Error::NotRetained.into());
+        }
+        let placed: Vec<_> = composition.places.iter().zip(&records).collect();
+        let of = |section| {
+            let of_section = placed.iter().filter(|(place, _)| place.section == section);
+            of_section.map(|(place, record)| Shown { record, note: place.note.as_deref() }).collect()
+        };
         view.system.rules = block([(Section::Rules, of(Section::Rules))], as_of);
         view.system.facts = block([(Section::Facts, of(Section::Facts))], as_of);
         view.turn = block(Section::TURN.map(|section| (section, of(section))), as_of);

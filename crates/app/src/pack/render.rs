@@ -2,6 +2,7 @@
 //! change here is a change of the pack format and needs a new [`FORMAT`].
 
 use merkwelt_domain::Timestamp;
+use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_domain::conversation::Turn;
 use merkwelt_domain::memory::{Expiry, Memory};
 use merkwelt_domain::source::{Passage, Region};
@@ -74,11 +75,22 @@ impl Section {
     }
 }
 
+/// A record and what the text says of it beside its words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) record: &'a Record,
+    /// Before the words of a turn.
+    pub(crate) note: Option<&'a str>,
+}
+
 /// One line of the text for one record, at the time of the pack.
-pub(crate) fn line(section: Section, record: &Record, as_of: Timestamp) -> String {
-    match record {
+pub(crate) fn line(section: Section, shown: Shown<'_>, as_of: Timestamp) -> String {
+    match shown.record {
         Record::Memory(memory) => memory_line(section, memory, as_of),
-        Record::Turn(turn) => format!("{}: {}\n", turn.speaker.name(), indented(turn.text.expose())),
+        Record::Turn(turn) => {
+            let note = shown.note.map(|note| format!("{note} ")).unwrap_or_default();
+            format!("{}: {note}{}\n", turn.speaker.name(), indented(turn.text.expose()))
+        }
         Record::Passage(passage) => passage_line(passage),
     }
 }
@@ -123,6 +135,26 @@ fn joint(before: Option<&Record>, record: &Record) -> Option<String> {
     }
 }
 
+/// What the text says of a turn that rests on what is not current: which revision is, and from when it holds, or
+/// that it cannot be told. It has ids and numbers only: a title would outlive its source in kept
+/// packs.
+pub(crate) fn note(footings: &[(Basis, Footing)]) -> Option<String> {
+    let said = footings.iter().filter_map(|(basis, footing)| {
+        let rests = format!("rests on revision {} of {}", basis.revision.number(), basis.source);
+        match footing {
+            Footing::Current => None,
+            Footing::Superseded { by, valid_from } => {
+                let from = valid_from.to_string();
+                let from = from.get(..10).unwrap_or(&from);
+                Some(format!("{rests}; revision {} is current, valid from {from}", by.number()))
+            }
+            Footing::Undetermined => Some(format!("{rests}; what holds now cannot be determined")),
+        }
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| format!("[historical: {}]", said.join(". ")))
+}
+
 /// What a model needs to cite it stands before the words: source, revision, place and validity.
 fn passage_line(passage: &Passage) -> String {
     let from = passage.valid_from.to_string();
@@ -155,7 +187,7 @@ fn indented(text: &str) -> String {
 /// A block of sections between the marks that keep it from being stored again (I-13); empty if no
 /// section has a record.
 pub(crate) fn block<'a>(
-    sections: impl IntoIterator<Item = (Section, Vec<&'a Record>)>,
+    sections: impl IntoIterator<Item = (Section, Vec<Shown<'a>>)>,
     as_of: Timestamp,
 ) -> String {
     let mut body = String::new();
@@ -165,12 +197,12 @@ pub(crate) fn block<'a>(
         }
         body.push_str(section.heading());
         let mut before = None;
-        for record in records {
+        for shown in records {
             if section == Section::EarlierTurns {
-                body.extend(joint(before, record));
+                body.extend(joint(before, shown.record));
             }
-            body.push_str(&line(section, record, as_of));
-            before = Some(record);
+            body.push_str(&line(section, shown, as_of));
+            before = Some(shown.record);
         }
     }
     if body.is_empty() { body } else { format!("{OPEN}\n{body}{CLOSE}\n") }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::view::{OriginView, OwnerView, ScopeView, ScoreView, SourceRefView};
+use crate::view::{BasisView, OriginView, OwnerView, ScopeView, ScoreView, SourceRefView};
 
 /// The stable prefix: the same bytes, and the same `etag`, until a rule or a fact in scope changes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -81,6 +81,9 @@ pub struct PackItemView {
     /// Only for passages: what to cite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub citation: Option<SourceRefView>,
+    /// Only for turns that named sources.
+    #[serde(flatten)]
+    pub basis: BasisView,
     /// Tokens of its line.
     pub tokens: u32,
 }
@@ -90,7 +93,8 @@ pub struct PackItemView {
 pub struct LeftOutView {
     /// Where it would have stood.
     pub section: String,
-    /// `budget`, `weak_match` (far below the best matches) or `no_match`.
+    /// `budget`, `weak_match` (far below the best matches), `no_match`, or `source_gone` (a turn whose source can no
+    /// longer be read, where the instance withholds such turns).
     pub reason: String,
     /// How many records.
     pub count: u32,

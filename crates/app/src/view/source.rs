@@ -8,7 +8,7 @@ use merkwelt_store::record::Scores;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{ItemView, OriginView, OwnerView, score};
+use super::{BasisView, ItemView, OriginView, OwnerView, score};
 
 /// Which source a passage is from, in which revision, and where it stands in it. A title alone is no
 /// citation.
@@ -143,6 +143,7 @@ pub(crate) fn passage_item(passage: &Passage, scores: Option<&Scores>, scope: &S
         no_expiry_reason,
         score: scores.map(score),
         citation: Some(source_ref(passage)),
+        basis: BasisView::default(),
     }
 }
 

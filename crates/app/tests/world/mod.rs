@@ -12,6 +12,7 @@ use merkwelt_app::{
     TurnRequest,
 };
 use merkwelt_authz::{ApiKey, Credential, Request, Role};
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::env::fixed::FixedEnv;
@@ -161,7 +162,13 @@ impl World {
         speaker: Speaker,
         text: &str,
     ) -> u32 {
-        let turn = TurnRequest { conversation: conversation.clone(), speaker, text: content(text) };
+        let turn = TurnRequest {
+            conversation: conversation.clone(),
+            speaker,
+            text: content(text),
+            rests_on: RestsOn::default(),
+            pack: None,
+        };
         now(self.app.append_turn(request, &turn, None)).unwrap().number
     }
 

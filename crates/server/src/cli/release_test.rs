@@ -141,6 +141,7 @@ impl Drill {
         let (thirty, seven) = (Some("thirty days"), Some("seven days"));
         let first = self.put(V1)?;
         let mut steps = vec![self.ask_all("v1 published", thirty)?];
+        self.say("Goods may be returned within thirty days.", 1)?;
         self.keep_answer("Within thirty days.", 1)?;
         self.put(V2)?;
         let opened = self.acting().post("/v1/conversations", &json!({ "keep_days": 1 }), None)?;
@@ -194,6 +195,15 @@ impl Drill {
             "question": QUESTION, "answer": answer, "model": model, "prompt": prompt, "sources": sources,
         });
         self.acting().post("/v1/answers", &body, None)?.success().context("cannot keep an answer")?;
+        Ok(())
+    }
+
+    /// What an agent said in the old conversation, and from which revision.
+    fn say(&self, answer: &str, revision: u32) -> anyhow::Result<()> {
+        let rests_on = json!([{ "source_id": self.source, "revision": revision }]);
+        let turn = json!({ "role": "assistant", "text": answer, "rests_on": rests_on });
+        let path = format!("/v1/conversations/{}/turns", self.old);
+        self.acting().post(&path, &turn, None)?.success().context("cannot append a turn")?;
         Ok(())
     }
 
@@ -253,8 +263,10 @@ impl Drill {
 }
 
 /// Whether an answer or a cached one says anything but what is current; where nothing is, whether it says
-/// anything at all.
+/// anything at all. What is marked as historical says nothing about now.
 fn is_stale(answer: &str, cached: &Value, expected: Option<&str>) -> bool {
+    let present = |line: &&str| !line.contains("[historical: ");
+    let answer: String = answer.lines().filter(present).collect::<Vec<_>>().join("\n");
     let said = format!("{answer} {}", cached.pointer("/answer").and_then(Value::as_str).unwrap_or_default());
     let says = |value: &str| said.contains(value);
     match expected {
@@ -286,5 +298,8 @@ mod tests {
         assert!(is_stale("within seven days", &none, None));
         assert!(is_stale("", &json!({ "answer": "seven days" }), None));
         assert!(!is_stale("", &none, None));
+        let historical = "assistant: [historical: rests on revision 1 of it] within thirty days";
+        assert!(!is_stale(historical, &none, None) && is_stale(historical, &none, Some("thirty days")));
+        assert!(is_stale("assistant: within thirty days", &none, None));
     }
 }

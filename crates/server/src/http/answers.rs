@@ -4,11 +4,10 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use merkwelt_app::{
-    AnswerAudience, AnswerRequest, Basis, LookUpRequest, LookedUp, Maker, Resource, RunContext,
-};
+use merkwelt_app::{AnswerAudience, AnswerRequest, LookUpRequest, LookedUp, Maker, Resource, RunContext};
+use merkwelt_domain::basis::Basis;
 use merkwelt_domain::memory::Revision;
-use merkwelt_domain::{Content, SourceId};
+use merkwelt_domain::{Content, ConversationId, SourceId};
 use merkwelt_ledger::token::Token;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -34,6 +33,15 @@ pub(super) struct BasisBody {
     pub revision: u32,
 }
 
+/// The revisions that were named in a list.
+pub(super) fn bases(name: &str, list: &[BasisBody]) -> Result<Vec<Basis>, FieldError> {
+    let basis = |(i, basis): (usize, &BasisBody)| {
+        let source: SourceId = field(&format!("{name}[{i}].source_id"), &basis.source_id)?;
+        Ok(Basis { source, revision: Revision::from_number(basis.revision) })
+    };
+    list.iter().enumerate().map(basis).collect()
+}
+
 /// An answer to keep.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +56,8 @@ pub(super) struct AnswerBody {
     /// `subject` (the default): only the subject is given it again. `shared`: everybody in the tenant for whom
     /// every source passes; only an application may say so.
     pub audience: Option<String>,
+    /// The conversation it was given in. Then it is given again in that conversation only, and goes with it.
+    pub conversation: Option<String>,
     /// What made it: 1 to 128 letters, digits and `_-.:/`.
     #[schema(example = "mistral-small-3")]
     pub model: String,
@@ -66,6 +76,8 @@ pub(super) struct LookUpBody {
     pub model: String,
     /// The version of the prompt.
     pub prompt: String,
+    /// The conversation it is asked in. Answers of this conversation are looked for first.
+    pub conversation: Option<String>,
 }
 
 /// An answer that is kept.
@@ -121,13 +133,13 @@ fn maker(model: &str, prompt: &str) -> Result<Maker, FieldError> {
     Ok(Maker { model: token("model", model)?, prompt: token("prompt", prompt)? })
 }
 
+fn conversation(id: Option<&str>) -> Result<Option<ConversationId>, FieldError> {
+    id.map(|id| field("conversation", id)).transpose()
+}
+
 impl AnswerBody {
     fn parse(&self) -> Result<AnswerRequest, FieldError> {
         at_most("sources", &self.sources, SOURCES_MAX)?;
-        let basis = |(i, basis): (usize, &BasisBody)| -> Result<Basis, FieldError> {
-            let source: SourceId = field(&format!("sources[{i}].source_id"), &basis.source_id)?;
-            Ok(Basis { source, revision: Revision::from_number(basis.revision) })
-        };
         let audience = match self.audience.as_deref() {
             None | Some("subject") => AnswerAudience::Subject,
             Some("shared") => AnswerAudience::Shared,
@@ -137,8 +149,9 @@ impl AnswerBody {
         Ok(AnswerRequest {
             question: words::question(&self.question)?,
             answer: answer.map_err(|reason| FieldError::new("answer", reason))?,
-            sources: self.sources.iter().enumerate().map(basis).collect::<Result<_, _>>()?,
+            sources: bases("sources", &self.sources)?,
             audience,
+            conversation: conversation(self.conversation.as_deref())?,
             maker: maker(&self.model, &self.prompt)?,
         })
     }
@@ -147,7 +160,8 @@ impl AnswerBody {
 impl LookUpBody {
     fn parse(&self, run: RunContext) -> Result<LookUpRequest, FieldError> {
         let question = words::question(&self.question)?;
-        Ok(LookUpRequest { question, maker: maker(&self.model, &self.prompt)?, run })
+        let conversation = conversation(self.conversation.as_deref())?;
+        Ok(LookUpRequest { question, maker: maker(&self.model, &self.prompt)?, conversation, run })
     }
 }
 

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use merkwelt_app::view::{ConversationsView, TurnsView};
 use merkwelt_app::{PageRequest, RunContext, TurnRequest};
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::{Content, ConversationId};
 use merkwelt_store::change::{Outcome, Receipt};
@@ -13,11 +14,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Face;
 use super::answer::{self, LedgerView};
+use super::answers::{BasisBody, bases};
 use super::body::{Id, Json, NoBody, Parameters};
 use super::caller::Asker;
 use super::memories::page;
 use super::problem::{Code, FieldError, Problem};
-use super::words::{self, field};
+use super::words::{self, at_most, field};
 
 /// A conversation to open.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -38,6 +40,13 @@ pub(super) struct TurnBody {
     pub role: String,
     /// What was said, at most 256 KiB.
     pub text: String,
+    /// The revisions of sources it rests on. When another revision is current, or none can be told, the turn is
+    /// delivered as historical.
+    #[serde(default)]
+    #[schema(max_items = 256)]
+    pub rests_on: Vec<BasisBody>,
+    /// The context pack it rests on: all documents that were delivered in it are added to `rests_on`.
+    pub pack_id: Option<String>,
 }
 
 /// A conversation that was opened.
@@ -116,10 +125,14 @@ impl ConversationBody {
 impl TurnBody {
     fn parse(&self, conversation: ConversationId) -> Result<TurnRequest, FieldError> {
         let text = Content::to_keep(&self.text, Content::TURN_MAX_BYTES);
+        at_most("rests_on", &self.rests_on, RestsOn::MAX)?;
+        let rests_on = RestsOn::new(bases("rests_on", &self.rests_on)?);
         Ok(TurnRequest {
             conversation,
             speaker: field::<Speaker>("role", &self.role)?,
             text: text.map_err(|reason| FieldError::new("text", reason))?,
+            rests_on: rests_on.map_err(|reason| FieldError::new("rests_on", reason))?,
+            pack: self.pack_id.as_deref().map(|id| field("pack_id", id)).transpose()?,
         })
     }
 }

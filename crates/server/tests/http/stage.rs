@@ -56,6 +56,15 @@ impl Stage {
 
     /// The same with another answer to the question whether it can work.
     pub(crate) fn with_ready(limits: Limits, ready: Ready) -> Self {
+        Self::build(limits, ready, Settings::default())
+    }
+
+    /// The same with other settings of the use cases.
+    pub(crate) fn with_settings(settings: Settings) -> Self {
+        Self::build(Limits::default(), Arc::new(|| Ok(Vec::new())), settings)
+    }
+
+    fn build(limits: Limits, ready: Ready, settings: Settings) -> Self {
         let env = Arc::new(FixedEnv::at(NOW_MILLIS));
         let at = env.now();
         let (system, acme) = (TenantId::random(&*env), TenantId::random(&*env));
@@ -80,7 +89,7 @@ impl Stage {
         let backend = Reference::found(founding, Arc::clone(&env) as Arc<dyn Env>).unwrap();
         let counter = merkwelt_inference::tokens::counter(merkwelt_inference::tokens::DEFAULT).unwrap();
         let shared: Arc<dyn Env> = Arc::clone(&env) as Arc<dyn Env>;
-        let app = App::new(Arc::new(backend), Arc::clone(&shared), None, counter, Settings::default());
+        let app = App::new(Arc::new(backend), Arc::clone(&shared), None, counter, settings);
         let router = router(Face::new(Arc::new(app), shared, limits).with_ready(ready));
         Self { router, env, keys }
     }

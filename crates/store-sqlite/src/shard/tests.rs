@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use merkwelt_authz::{Pass, Request, action, authenticate, authorize, class};
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::env::fixed::FixedEnv;
 use merkwelt_domain::memory::{Author, Kind, Lifetimes, Metadata, Particulars, Statement};
@@ -117,6 +118,7 @@ impl Stage {
                     at: now,
                     tokens: 3,
                     expires_at: now.plus_days(3),
+                    rests_on: RestsOn::default(),
                 },
                 vector: None,
                 opening,

@@ -12,6 +12,7 @@ use std::thread::{Thread, current, park};
 use merkwelt_authz::{
     Action, ApiKey, Credential, Pass, Refusal, Request, Role, action, authenticate, authorize,
 };
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::env::fixed::FixedEnv;
 use merkwelt_domain::env::{Env, FaultPoint, Injected};
@@ -304,6 +305,7 @@ impl World {
             at: now,
             tokens: 5,
             expires_at: now.plus_days(30),
+            rests_on: RestsOn::default(),
         };
         let vector = vector.map(|values| Vector { model: model(values.len()), values });
         NewTurn { turn, vector, opening: self.opening() }

@@ -4,6 +4,7 @@
 use merkwelt_authz::{
     Action, ApiKey, Caller, Pass, Refusal, Request, Role, action, authenticate, authorize, class,
 };
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::memory::{Memory, Revision};
 use merkwelt_domain::{
@@ -148,6 +149,17 @@ impl<'s> Actor<'s> {
     /// Appends a turn and returns its number.
     #[track_caller]
     pub(super) fn say(&self, conversation: &ConversationId, text: &str) -> Result<u32, Failure> {
+        self.say_from(conversation, text, RestsOn::default())
+    }
+
+    /// Appends a turn that rests on these revisions.
+    #[track_caller]
+    pub(super) fn say_from(
+        &self,
+        conversation: &ConversationId,
+        text: &str,
+        rests_on: RestsOn,
+    ) -> Result<u32, Failure> {
         let now = self.subject.env().now();
         let turn = Turn {
             conversation: conversation.clone(),
@@ -157,6 +169,7 @@ impl<'s> Actor<'s> {
             at: now,
             tokens: 5,
             expires_at: now.plus_days(30),
+            rests_on,
         };
         match self.one(Write::Append(NewTurn { turn, vector: None, opening: opening(self.subject) }))? {
             Outcome::Appended { number, .. } => Ok(number),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::env::fixed::FixedEnv;
 use merkwelt_domain::memory::{Kind, Revision};
@@ -216,6 +217,7 @@ impl History<'_> {
                 at,
                 tokens: 5,
                 expires_at: Timestamp::from_millis(at.millis() + lives),
+                rests_on: RestsOn::default(),
             };
             let new = NewTurn { turn, vector: None, opening: opening(side) };
             commit(app(side, who), Write::Append(new))

@@ -1,8 +1,10 @@
 //! Conversations: opened before their first turn, kept on request, deleted with everything of theirs and
 //! nothing else.
 
-use merkwelt_domain::ConversationId;
-use merkwelt_domain::conversation::Retention;
+use merkwelt_domain::basis::{Basis, RestsOn};
+use merkwelt_domain::conversation::{Retention, Turn};
+use merkwelt_domain::memory::Revision;
+use merkwelt_domain::{ConversationId, SourceId};
 
 use super::Failure;
 use super::actor::{app, listed_text};
@@ -12,7 +14,7 @@ use super::subject::Subject;
 use crate::change::{NewOwner, Outcome};
 use crate::error::Error;
 use crate::query::{Key, KindSet, Listing, Turns};
-use crate::record::Found;
+use crate::record::{Found, Listed, Record};
 
 fn memories() -> Listing {
     Listing::Memories { kinds: KindSet::all(), conversation: None }
@@ -95,6 +97,41 @@ pub fn r_002_turns_of_a_session_are_not_kept(s: &dyn Subject) -> Result<(), Fail
     anna.keep(note("said in a session").said_in(&session))?;
     let listing = Listing::Memories { kinds: KindSet::all(), conversation: Some(session) };
     same(anna.list(listing)?.len(), 1, "memories of the session")
+}
+
+/// What a turn rests on is read with it on every path; whether the source is there is nobody's question when it
+/// is written.
+pub fn r_058_a_turn_keeps_what_it_rests_on(s: &dyn Subject) -> Result<(), Failure> {
+    let anna = app(s, "anna");
+    let conversation = anna.open()?;
+    let source = SourceId::random(s.env());
+    let bases = [1, 2].map(|n| Basis { source: source.clone(), revision: Revision::from_number(n) });
+    let rests_on = RestsOn::new(bases).map_err(|_| Failure::new("two bases are too many"))?;
+    anna.say(&conversation, "violins, how long?")?;
+    anna.say_from(&conversation, "violins, thirty days", rests_on.clone())?;
+    let expected = [RestsOn::default(), rests_on];
+    let of = |turn: &Turn| turn.rests_on.clone();
+    let listed = anna.list(Listing::Turns(conversation.clone()))?;
+    let listed: Vec<_> =
+        listed.iter().filter_map(|l| if let Listed::Turn(t) = l { Some(of(t)) } else { None }).collect();
+    same(listed, expected.to_vec(), "bases of the listed turns")?;
+    match anna.fetch(Key::Turn(conversation.clone(), 2))? {
+        Some(Found::Turn(turn)) => same(of(&turn), expected[1].clone(), "bases of the fetched turn")?,
+        _ => return Err(Failure::new("a turn is not found by its number")),
+    }
+    let mut query = ask(s, "violins")?;
+    query.turns = Turns::Of(conversation);
+    let mut found: Vec<_> = anna
+        .recall(&query)?
+        .candidates
+        .into_iter()
+        .filter_map(|c| match c.record {
+            Record::Turn(turn) => Some((turn.number, turn.rests_on)),
+            Record::Memory(_) | Record::Passage(_) => None,
+        })
+        .collect();
+    found.sort_by_key(|(number, _)| *number);
+    same(found.into_iter().map(|(_, bases)| bases).collect(), expected.to_vec(), "bases of the turns found")
 }
 
 /// The store numbers turns; what the caller wrote is ignored.

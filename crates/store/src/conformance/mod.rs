@@ -115,6 +115,7 @@ macro_rules! conformance_checks {
                 r_027_a_turn_needs_a_recorded_conversation
                 r_002_turns_of_a_session_are_not_kept
                 turns_are_numbered_from_one
+                r_058_a_turn_keeps_what_it_rests_on
             }
             paging {
                 paging_visits_each_record_once_while_others_are_written

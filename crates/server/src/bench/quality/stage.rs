@@ -10,6 +10,7 @@ use merkwelt_app::{
     App, ContextRequest, EmbeddingModel, PackView, RecallRequest, RunContext, StatementRequest, TurnRequest,
 };
 use merkwelt_authz::{ApiKey, Request};
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::env::fixed::FixedEnv;
@@ -189,7 +190,13 @@ impl Stage {
         text: &str,
     ) -> anyhow::Result<u32> {
         let text = Content::to_keep(text, TEXT_MAX)?;
-        let turn = TurnRequest { conversation: conversation.clone(), speaker, text };
+        let turn = TurnRequest {
+            conversation: conversation.clone(),
+            speaker,
+            text,
+            rests_on: RestsOn::default(),
+            pack: None,
+        };
         Ok(self.runtime.block_on(self.best().app.append_turn(who, &turn, None))?.number)
     }
 
