@@ -42,6 +42,7 @@ struct RawServer {
     header_seconds: u64,
     body_seconds: u64,
     request_seconds: u64,
+    document_seconds: u64,
 }
 
 impl Default for RawServer {
@@ -57,6 +58,7 @@ impl Default for RawServer {
             header_seconds: limits.header_timeout.as_secs(),
             body_seconds: limits.body_timeout.as_secs(),
             request_seconds: limits.request_timeout.as_secs(),
+            document_seconds: limits.document_timeout.as_secs(),
         }
     }
 }
@@ -288,6 +290,7 @@ fn limits(raw: &RawServer) -> anyhow::Result<Limits> {
     ] {
         in_range(name, seconds, 1, 3600)?;
     }
+    in_range("server.document_seconds", raw.document_seconds, 1, 86_400)?;
     Ok(Limits {
         concurrent_requests: raw.concurrent_requests,
         key_requests: raw.key_requests,
@@ -297,6 +300,7 @@ fn limits(raw: &RawServer) -> anyhow::Result<Limits> {
         header_timeout: Duration::from_secs(raw.header_seconds),
         body_timeout: Duration::from_secs(raw.body_seconds),
         request_timeout: Duration::from_secs(raw.request_seconds),
+        document_timeout: Duration::from_secs(raw.document_seconds),
         ..Limits::default()
     })
 }

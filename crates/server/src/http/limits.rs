@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -26,6 +27,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long a request may take, its body included.
     pub request_timeout: Duration,
+    /// How long the taking in of a document may take: it is read, divided and embedded within.
+    pub document_timeout: Duration,
     /// How many requests are at work at once. One whose body is still on the way is not.
     pub concurrent_requests: usize,
     /// How many requests of one key are under way at once, those with a body on the way included.
@@ -41,9 +44,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 MiB, 8 MiB for a batch, 32 MiB for a document, 16 KiB of headers, 10 and 30 seconds, 256 requests, of them
-    /// 128 of one key and 192 of one tenant, 512 MiB of bodies, 1,024 connections with 30 seconds for
-    /// each head.
+    /// 1 MiB, 8 MiB for a batch, 32 MiB for a document, 16 KiB of headers, 10 and 30 seconds, 15 minutes for a
+    /// document, 256 requests, of them 128 of one key and 192 of one tenant, 512 MiB of bodies, 1,024
+    /// connections with 30 seconds for each head.
     fn default() -> Self {
         Self {
             body_bytes_max: 1024 * 1024,
@@ -52,6 +55,7 @@ impl Default for Limits {
             header_bytes_max: 16 * 1024,
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
+            document_timeout: Duration::from_secs(900),
             concurrent_requests: 256,
             key_requests: 128,
             tenant_requests: 192,
@@ -72,7 +76,11 @@ pub(super) async fn hold(State(face): State<Face>, mut request: Request, next: N
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(work);
-    match tokio::time::timeout(face.limits.request_timeout, next.run(request)).await {
+    // A hundred pages take a model longer than any other request may.
+    let document = request.method() == Method::PUT && request.uri().path().ends_with("/revisions");
+    let Limits { request_timeout, document_timeout, .. } = face.limits;
+    let timeout = if document { document_timeout } else { request_timeout };
+    match tokio::time::timeout(timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Problem::of(Code::TIMEOUT).into_response(),
     }
