@@ -7,7 +7,7 @@ use merkwelt_app::{PassageRequest, RevisionRequest};
 use merkwelt_domain::source::{Region, RegionUnit, Title};
 use merkwelt_domain::{Content, Timestamp};
 use merkwelt_intake::{
-    BBox, Characters, Chunk, ChunkRule, Document, Limits, Media, Region as Place, chunk, read,
+    BBox, Characters, Chunk, ChunkRule, Document, Limits, Media, Refusal, Region as Place, chunk, read,
 };
 
 use crate::http::problem::{Code, FieldError, Problem};
@@ -35,21 +35,43 @@ pub(crate) async fn revision(
         ));
     };
     let digest = sha256(&bytes);
-    let read = tokio::task::spawn_blocking(move || passages(&bytes, media)).await;
-    let passages = read.unwrap_or_else(|_| Err("it cannot be read".to_owned()));
+    let read = tokio::task::spawn_blocking(move || passages(&bytes, media, &Limits::default())).await;
+    let passages = read.unwrap_or_else(|_| Err(Unread::Unkept("it cannot be read".to_owned())));
     let passages = passages.map_err(|reason| FieldError::new("document", reason))?;
     Ok(RevisionRequest { digest, media: media.type_name().to_owned(), valid_from, publish, passages })
+}
+
+/// Why a document gives no passages: a sentence that says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unread {
+    /// It cannot be read.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// What was read cannot be kept.
+    #[error("{0}")]
+    Unkept(String),
+}
+
+impl Unread {
+    /// A stable name for machines.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.code(),
+            Self::Unkept(_) => "unkept",
+        }
+    }
 }
 
 /// The passages of a document, or why there are none.
 ///
 /// # Errors
-/// A sentence that says what to do.
-pub(crate) fn passages(bytes: &[u8], media: Media) -> Result<Vec<PassageRequest>, String> {
-    let document = read(bytes, media, &Limits::default()).map_err(|refusal| refusal.to_string())?;
-    let rule = ChunkRule::new(&Characters, CHARACTERS_MIN, CHARACTERS_MAX).map_err(|e| e.to_string())?;
+/// [`Unread`].
+pub(crate) fn passages(bytes: &[u8], media: Media, limits: &Limits) -> Result<Vec<PassageRequest>, Unread> {
+    let document = read(bytes, media, limits)?;
+    let rule = ChunkRule::new(&Characters, CHARACTERS_MIN, CHARACTERS_MAX)
+        .map_err(|error| Unread::Unkept(error.to_string()))?;
     let lines = Lines::of(&document);
-    chunk(&document, &rule).iter().map(|chunk| passage(chunk, &lines)).collect()
+    chunk(&document, &rule).iter().map(|chunk| passage(chunk, &lines).map_err(Unread::Unkept)).collect()
 }
 
 /// The number of each line on its page, counted from one in reading order.
@@ -105,7 +127,8 @@ fn region(chunk: &Chunk, lines: &Lines) -> Result<Region, String> {
     Region::new(page, unit, (first.min(last), last), bounds).map_err(refused)
 }
 
-fn sha256(bytes: &[u8]) -> [u8; 32] {
+/// SHA-256 of a document as it was received.
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     for (to, from) in out.iter_mut().zip(digest.as_ref()) {

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod env;
+mod folder;
 pub mod http;
 mod intake;
 pub mod logs;

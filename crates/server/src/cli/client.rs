@@ -6,6 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+/// Longer than a service takes for a document, unless it was told to take longer.
+const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(1_000);
+
 /// Talks to one service with one key.
 #[derive(Clone)]
 pub struct Client {
@@ -114,12 +117,23 @@ impl Client {
         self.finish(request.header("Content-Type", "application/json").send(body.to_string()))
     }
 
-    /// Puts a document.
+    /// Posts without a body.
+    ///
+    /// # Errors
+    /// The service cannot be reached.
+    pub fn post_nothing(&self, path: &str) -> anyhow::Result<Answer> {
+        let request = self.with_headers(self.agent.post(format!("{}{path}", self.base)));
+        self.finish(request.send_empty())
+    }
+
+    /// Puts a document. It is waited for as long as the service may take to read and embed it.
     ///
     /// # Errors
     /// The service cannot be reached.
     pub fn put(&self, path: &str, media: &str, bytes: &[u8]) -> anyhow::Result<Answer> {
-        let request = self.with_headers(self.agent.put(format!("{}{path}", self.base)));
+        let request = self.agent.put(format!("{}{path}", self.base));
+        let request = request.config().timeout_global(Some(DOCUMENT_TIMEOUT)).build();
+        let request = self.with_headers(request);
         self.finish(request.header("Content-Type", media).send(bytes))
     }
 

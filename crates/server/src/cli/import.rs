@@ -12,16 +12,31 @@ use merkwelt_app::Settings;
 use serde_json::{Map, Value, json};
 
 use super::key::read_key;
-use super::{Client, Out};
+use super::{Client, Out, import_sources};
 use crate::http::check_memory;
 use crate::wiring;
 
 /// Arguments of `merkwelt import`.
 ///
-/// Each line of the file is a JSON object with the fields of `POST /v1/memories` and, beside them,
+/// Each line of a file with memories is a JSON object with the fields of `POST /v1/memories` and, beside them,
 /// `subject`: the person the memory is about, as your application refers to them.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    memories: Option<Memories>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Bring sources to the state of a folder of documents
+    Sources(import_sources::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct Memories {
     /// The file: one JSON object per line, UTF-8
     file: PathBuf,
     /// Address of the service
@@ -63,6 +78,14 @@ struct Batch {
 }
 
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
+    match (&args.what, &args.memories) {
+        (Some(What::Sources(args)), _) => import_sources::run(args, out),
+        (None, Some(args)) => memories(args, out),
+        (None, None) => bail!("name a file with memories, or `sources` and a folder"),
+    }
+}
+
+fn memories(args: &Memories, out: &mut Out) -> anyhow::Result<()> {
     let digest = check(args, out)?;
     if args.check {
         return out.line("every line is well formed; nothing was imported");
@@ -133,7 +156,7 @@ impl Tally {
 }
 
 /// Checks every line as the service will, and returns the digest of the file.
-fn check(args: &Args, out: &mut Out) -> anyhow::Result<String> {
+fn check(args: &Memories, out: &mut Out) -> anyhow::Result<String> {
     let (settings, now) = (Settings::default(), wiring::system_env().now());
     let mut n_faults = 0usize;
     let mut hash = ring::digest::Context::new(&ring::digest::SHA256);

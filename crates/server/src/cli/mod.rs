@@ -6,11 +6,13 @@ mod client;
 mod demo;
 mod doctor;
 pub mod import;
+mod import_sources;
 mod init;
 mod key;
 mod models;
 mod ready;
 mod release_test;
+mod remote_shelf;
 mod serve;
 mod verify;
 
@@ -37,7 +39,7 @@ enum Command {
     Init(init::Args),
     /// Show what the service does, in under a minute, in a temporary directory
     Demo(demo::Args),
-    /// Read memories from a JSONL file into a running service
+    /// Read memories from a JSONL file, or sources from a folder, into a running service
     Import(import::Args),
     /// Create, list and revoke API keys of a running service
     Key(key::Args),

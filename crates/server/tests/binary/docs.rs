@@ -25,6 +25,10 @@ fn stage(dir: &Path) -> Running {
     std::fs::write(dir.join("checkpoint"), checkpoint).unwrap();
     let fact = serde_json::json!({"kind": "user_fact", "text": "Anna leads the depot"});
     service.person("anna").post("/v1/memories", &fact, None).unwrap().success().unwrap();
+    std::fs::write(dir.join("app.key"), &service.keys.app).unwrap();
+    tenant.post("/v1/groups", &serde_json::json!({"name": "sales"}), None).unwrap().success().unwrap();
+    std::fs::create_dir(dir.join("policies")).unwrap();
+    std::fs::write(dir.join("policies/travel.md"), "The limit for travel expenses is thirty euros.").unwrap();
     std::fs::write(dir.join("ledger.jsonl"), tenant.get("/v1/ledger/export").unwrap().body).unwrap();
     service
 }
@@ -57,6 +61,7 @@ fn every_command_of_the_documentation_runs() {
             }
             let command = block
                 .replace("merkwelt key", &format!("merkwelt key --url {}", service.url))
+                .replace("import sources", &format!("import sources --url {}", service.url))
                 .replace("key_aaaaaaaaaaaaaaaaaaaaaaaaaa", &public_part(&made));
             #[expect(clippy::disallowed_methods, reason = "the command needs the tools of the machine")]
             let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());

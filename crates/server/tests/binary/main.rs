@@ -6,6 +6,7 @@ mod apart;
 mod crash;
 mod damage;
 mod docs;
+mod folders;
 mod machine;
 mod model;
 mod power;
