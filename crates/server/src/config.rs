@@ -68,12 +68,13 @@ impl Default for RawServer {
 struct RawStorage {
     index_megabytes: u64,
     open_tenants: usize,
+    idle_seconds: u32,
     threads: usize,
 }
 
 impl Default for RawStorage {
     fn default() -> Self {
-        Self { index_megabytes: 768, open_tenants: 256, threads: 4 }
+        Self { index_megabytes: 768, open_tenants: 256, idle_seconds: 600, threads: 4 }
     }
 }
 
@@ -157,6 +158,8 @@ pub struct Config {
     pub index_bytes: usize,
     /// Tenants held open.
     pub open_tenants: usize,
+    /// Milliseconds after which an unused tenant is closed.
+    pub idle_ms_max: i64,
     /// Threads of the storage pool.
     pub threads: NonZeroUsize,
     /// The tokeniser that counts.
@@ -235,6 +238,7 @@ impl Config {
             .with_context(|| format!("`{listen}` is not an address to listen on, such as 127.0.0.1:7777"))?;
         in_range("storage.index_megabytes", raw.storage.index_megabytes, 16, 1 << 20)?;
         in_range("storage.open_tenants", raw.storage.open_tenants as u64, 1, 100_000)?;
+        in_range("storage.idle_seconds", u64::from(raw.storage.idle_seconds), 1, 86_400)?;
         in_range("storage.threads", raw.storage.threads as u64, 1, 256)?;
         let index_bytes = usize::try_from(raw.storage.index_megabytes << 20).unwrap_or(usize::MAX);
         Ok(Self {
@@ -244,6 +248,7 @@ impl Config {
             limits: limits(&raw.server)?,
             index_bytes,
             open_tenants: raw.storage.open_tenants,
+            idle_ms_max: i64::from(raw.storage.idle_seconds) * 1_000,
             threads: NonZeroUsize::new(raw.storage.threads).unwrap_or(NonZeroUsize::MIN),
             tokenizer: raw.context.tokenizer.clone(),
             logs: logs(&raw.logs)?,

@@ -128,6 +128,7 @@ fn options(config: &Config, model: Option<&ModelId>) -> Options {
         threads: Threads::Pool(config.threads),
         shard_bytes_max: config.index_bytes,
         cells_max: config.open_tenants,
+        idle_ms_max: config.idle_ms_max,
     }
 }
 

@@ -3,7 +3,7 @@
 //! evidence.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use merkwelt_domain::{Env, TenantId, Timestamp};
@@ -44,6 +44,8 @@ pub(crate) struct Cell {
     pub(crate) analysis: Mark,
     /// When it was last used, in uses of the instance.
     pub(crate) used: AtomicU64,
+    /// The same by the clock, in milliseconds.
+    pub(crate) used_at: AtomicI64,
     path: PathBuf,
     readers: Mutex<Vec<Connection>>,
     /// Held shared by every reader; held alone while the file is rewritten.
@@ -122,6 +124,7 @@ impl Cell {
             model,
             analysis: Mark::present(),
             used: AtomicU64::new(0),
+            used_at: AtomicI64::new(env.now().millis()),
             path,
             readers: Mutex::new(Vec::new()),
             gate: RwLock::new(()),

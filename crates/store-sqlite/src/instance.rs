@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use merkwelt_authz::Role;
@@ -25,6 +25,8 @@ use crate::pool::{Pool, Threads, lock};
 use crate::schema;
 use crate::snapshot::State;
 
+mod cells;
+
 /// How an instance works.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -37,16 +39,19 @@ pub struct Options {
     pub shard_bytes_max: usize,
     /// The most cells that are open at once, with up to four connections each.
     pub cells_max: usize,
+    /// For how long a cell may be unused before it is closed and its shard given up, in milliseconds.
+    pub idle_ms_max: i64,
 }
 
 impl Default for Options {
-    /// Four threads, 1 GiB of shards, 512 open cells.
+    /// Four threads, 1 GiB of shards, 512 open cells, ten minutes.
     fn default() -> Self {
         Self {
             model: None,
             threads: Threads::Pool(NonZeroUsize::MIN.saturating_add(3)),
             shard_bytes_max: 1 << 30,
             cells_max: 512,
+            idle_ms_max: 600_000,
         }
     }
 }
@@ -86,6 +91,8 @@ pub(crate) struct Inner {
     uses: AtomicU64,
     /// Tenants that cannot be served, or not fully, as far as it was noticed.
     ailing: Mutex<BTreeMap<TenantId, OpenError>>,
+    /// When idle cells were last looked for, in milliseconds.
+    rested_at: AtomicI64,
     /// Goes last: the lock is given back when everything is closed.
     _lock: File,
 }
@@ -129,7 +136,7 @@ impl Sqlite {
         }
         let inner = Inner::over(layout, lock, control, env, options);
         inner.found(founding)?;
-        Ok(Self { pool: Pool::new(inner.options.threads), inner: Arc::new(inner) })
+        Ok(Self::over(Arc::new(inner)))
     }
 
     /// Ends what [`Sqlite::begin`] began. Blocks.
@@ -158,7 +165,17 @@ impl Sqlite {
         inner.probe_tenants()?;
         inner.check_model()?;
         inner.resume().map_err(|error| on_open(error, schema::CONTROL.name))?;
-        Ok(Self { pool: Pool::new(inner.options.threads), inner: Arc::new(inner) })
+        Ok(Self::over(Arc::new(inner)))
+    }
+
+    fn over(inner: Arc<Inner>) -> Self {
+        let resting = Arc::downgrade(&inner);
+        let rest = Box::new(move || {
+            if let Some(inner) = resting.upgrade() {
+                inner.rest();
+            }
+        });
+        Self { pool: Pool::new(inner.options.threads, rest), inner }
     }
 
     /// The tenants that cannot be served, or not fully, as far as it was noticed since the start.
@@ -203,6 +220,7 @@ impl Inner {
             opening: Mutex::new(()),
             uses: AtomicU64::new(0),
             ailing: Mutex::new(BTreeMap::new()),
+            rested_at: AtomicI64::new(0),
             _lock: lock,
         }
     }
@@ -376,76 +394,5 @@ impl Inner {
             cell.finish_deletion(&source)?;
         }
         lock(&self.control).mark_erasing(tenant, false)
-    }
-
-    /// A cell that is open already; does not block on files.
-    pub(crate) fn open_cell(&self, tenant: &TenantId) -> Option<Arc<Cell>> {
-        let cell = lock(&self.cells).get(tenant).cloned()?;
-        cell.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        Some(cell)
-    }
-
-    /// A cell, opened if need be; [`Error::NotFound`] for an unknown tenant.
-    pub(crate) fn cell(&self, tenant: &TenantId) -> Result<Arc<Cell>, Error> {
-        if let Some(cell) = self.open_cell(tenant) {
-            return Ok(cell);
-        }
-        let _opening = lock(&self.opening);
-        if let Some(cell) = self.open_cell(tenant) {
-            return Ok(cell);
-        }
-        let secrets = lock(&self.control).secrets(tenant)?.ok_or(Error::NotFound)?;
-        let model = self.options.model.clone();
-        let opened = Cell::open(&self.layout, tenant, &secrets, &self.env, model);
-        let cell = opened.map_err(|reason| {
-            let error = reason.to_store();
-            self.note_ailing(tenant, reason);
-            error
-        })?;
-        let mut ailing = lock(&self.ailing);
-        if ailing.get(tenant).is_some_and(|reason| reason.may_pass() && *reason != OpenError::Unfinished) {
-            ailing.remove(tenant);
-        }
-        drop(ailing);
-        Ok(self.keep(cell))
-    }
-
-    fn keep(&self, cell: Cell) -> Arc<Cell> {
-        let cell = Arc::new(cell);
-        cell.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let mut gone = Vec::new();
-        let mut cells = lock(&self.cells);
-        cells.insert(cell.tenant.clone(), Arc::clone(&cell));
-        while cells.len() > self.options.cells_max.max(1) {
-            // INVARIANT: only a cell nobody holds is closed, so no file has two writers.
-            let idle = cells
-                .iter()
-                .filter(|(_, cell)| Arc::strong_count(cell) == 1)
-                .min_by_key(|(_, cell)| cell.used.load(Ordering::Relaxed))
-                .map(|(tenant, _)| tenant.clone());
-            let Some(idle) = idle else { break };
-            gone.extend(cells.remove(&idle));
-        }
-        drop(cells);
-        // Closing writes the log back into the file; nobody needs to wait for the list meanwhile.
-        drop(gone);
-        cell
-    }
-
-    /// Evicts the longest unused shards until the rest fits the budget. `busy` stays.
-    pub(crate) fn fit_shards(&self, busy: &TenantId) {
-        let mut open: Vec<Arc<Cell>> = lock(&self.cells).values().cloned().collect();
-        let mut held: usize = open.iter().map(|cell| cell.shard.bytes()).sum();
-        if held <= self.options.shard_bytes_max {
-            return;
-        }
-        open.sort_by_key(|cell| cell.used.load(Ordering::Relaxed));
-        for cell in open.iter().filter(|cell| cell.tenant != *busy) {
-            if held <= self.options.shard_bytes_max {
-                return;
-            }
-            held = held.saturating_sub(cell.shard.bytes());
-            cell.shard.evict();
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use merkwelt_store::Error;
 use tokio::sync::oneshot;
@@ -26,16 +27,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 type Task = Box<dyn FnOnce() + Send>;
 
+/// What the threads do between tasks, at least this often. It must be cheap when there is nothing to do.
+pub(crate) type Rest = Box<dyn Fn() + Send + Sync>;
+
+const REST_EVERY: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
     closing: bool,
 }
 
-#[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    rest: Rest,
 }
 
 /// The threads. Dropping it finishes what is queued and waits.
@@ -45,8 +51,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(threads: Threads) -> Self {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn new(threads: Threads, rest: Rest) -> Self {
+        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), rest });
         let count = match threads {
             Threads::Inline => 0,
             Threads::Pool(count) => count.get(),
@@ -88,16 +94,26 @@ fn work(shared: &Shared) {
         let mut queue = lock(&shared.queue);
         let task = loop {
             if let Some(task) = queue.tasks.pop_front() {
-                break task;
+                break Some(task);
             }
             if queue.closing {
                 return;
             }
-            queue = shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let woken = shared.wake.wait_timeout(queue, REST_EVERY);
+            let (held, waited) = woken.unwrap_or_else(PoisonError::into_inner);
+            queue = held;
+            if waited.timed_out() {
+                break None;
+            }
         };
         drop(queue);
         // A task that panics loses its answer, not its thread.
-        let _ = catch_unwind(AssertUnwindSafe(task));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(task) = task {
+                task();
+            }
+            (shared.rest)();
+        }));
     }
 }
 

@@ -244,6 +244,25 @@ fn r_099_the_database_itself_refuses_to_change_the_ledger() {
 }
 
 #[test]
+fn an_idle_tenant_is_closed_and_gives_its_index_back_and_is_found_again() {
+    let world = World::with(Options { idle_ms_max: 1_000, ..options() });
+    world.remember("anna", note("the blue crate")).unwrap();
+    assert_eq!(world.texts("anna", "crate").len(), 1);
+    assert!(world.store().usage().shard_bytes > 0);
+    world.env.fixed.advance(5_000);
+    // The threads of the store look for idle tenants about once a second.
+    for _ in 0..200 {
+        if world.store().usage().cells == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!((world.store().usage().cells, world.store().usage().shard_bytes), (0, 0));
+    assert_eq!(world.texts("anna", "crate").len(), 1);
+    assert_eq!(world.store().usage().cells, 1, "a tenant in use stays open");
+}
+
+#[test]
 fn few_cells_may_be_open_and_all_are_served() {
     let world = World::with(Options { cells_max: 1, shard_bytes_max: 1, ..options() });
     for number in 0..5 {
