@@ -15,6 +15,11 @@ use crate::wiring;
 /// What looks at every byte of the outputs.
 pub(super) type Watch = std::sync::Arc<dyn Fn(&[u8]) + Send + Sync>;
 
+/// Nobody looks.
+pub(super) fn unwatched() -> Watch {
+    std::sync::Arc::new(|_| ())
+}
+
 /// A service to be measured.
 pub(super) struct Service {
     pub(super) address: SocketAddr,
@@ -55,7 +60,8 @@ impl Service {
         Self::over(dir, arguments, watch)
     }
 
-    fn over(dir: PathBuf, arguments: &[String], watch: &Watch) -> anyhow::Result<Self> {
+    /// Starts it over a directory that holds `data` and what is beside it.
+    pub(super) fn over(dir: PathBuf, arguments: &[String], watch: &Watch) -> anyhow::Result<Self> {
         let data = dir.join("data");
         let mut child = Command::new(std::env::current_exe()?)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -88,6 +94,11 @@ impl Service {
         running.readers = readers;
         let address = address.trim_start_matches("http://").parse()?;
         Ok(Self { address, admin, data: Some(data), running: Some(running) })
+    }
+
+    /// The child's process id.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.child.id())
     }
 
     /// Asks the child to stop, as an operator does, and waits for its last byte.

@@ -49,6 +49,12 @@ impl Dice {
         let mut letter = || LETTERS.get(self.below(LETTERS.len())).copied().map_or('a', char::from);
         (0..n).map(|_| letter()).collect()
     }
+
+    /// A number between -1 and 1.
+    pub(super) fn signed(&mut self) -> f32 {
+        let part = u16::try_from(self.roll() >> 48).unwrap_or(0);
+        f32::from(part) / 32_768.0 - 1.0
+    }
 }
 
 #[cfg(test)]
@@ -61,7 +67,7 @@ mod tests {
         assert_eq!(rolls(1, 2), rolls(1, 2));
         assert_ne!(rolls(1, 2), rolls(1, 3));
         let mut dice = Dice::seeded(1, 1);
-        assert!((0..1000).all(|_| dice.below(3) < 3));
+        assert!((0..1000).all(|_| dice.below(3) < 3 && dice.signed().abs() <= 1.0));
         assert_eq!((dice.below(0), dice.letters(26).len()), (0, 26));
     }
 }

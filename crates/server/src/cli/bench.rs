@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::Out;
 use super::key::read_key;
-use crate::bench::{isolation, quality};
+use crate::bench::{isolation, load, quality};
 use crate::config::ModelPlaces;
 use crate::model;
 
@@ -24,6 +24,8 @@ enum What {
     Isolation(Isolation),
     /// Measure how well questions find their evidence, on sets that lie outside of the project
     Quality(Quality),
+    /// Measure speed and memory, beside yardsticks in the same run
+    Load(Load),
 }
 
 /// Arguments of `merkwelt bench isolation`.
@@ -80,10 +82,31 @@ struct Quality {
     json: bool,
 }
 
+/// Arguments of `merkwelt bench load`.
+#[derive(Debug, clap::Args)]
+struct Load {
+    /// Where chance begins
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Small sizes, in about a minute
+    #[arg(long)]
+    quick: bool,
+    /// Parts to measure: search, cost, ledger, served, tenants [default: all]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Directory with the embedding model, for the context pack
+    #[arg(long, value_name = "DIR")]
+    model_dir: Option<PathBuf>,
+    /// Write JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     match &args.what {
         What::Isolation(args) => probe(args, out),
         What::Quality(args) => measure(args, out),
+        What::Load(args) => time(args, out),
     }
 }
 
@@ -139,6 +162,25 @@ fn measure(args: &Quality, out: &mut Out) -> anyhow::Result<()> {
     let cache = args.cache.clone().unwrap_or_else(|| std::env::temp_dir().join("merkwelt-quality.vectors"));
     let options = quality::Options { data: args.data.clone(), sets, limit: args.limit, cache, model };
     let report = quality::run(&options, &mut |line| {
+        if !args.json {
+            // A closed output stops the report at its end, at a line that matters.
+            let _ = out.line(line);
+        }
+    })?;
+    if args.json {
+        return out.line(serde_json::to_string_pretty(&report)?);
+    }
+    report.lines().into_iter().try_for_each(|line| out.line(line))
+}
+
+fn time(args: &Load, out: &mut Out) -> anyhow::Result<()> {
+    let options = load::Options {
+        seed: args.seed,
+        quick: args.quick,
+        only: args.only.clone(),
+        model_dir: args.model_dir.clone(),
+    };
+    let report = load::run(&options, &mut |line| {
         if !args.json {
             // A closed output stops the report at its end, at a line that matters.
             let _ = out.line(line);

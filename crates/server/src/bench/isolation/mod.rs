@@ -23,6 +23,7 @@ use super::child::{Service, Watch};
 use judge::Wrong;
 use marks::Marks;
 pub use report::Report;
+pub(super) use report::{at, count, number};
 use world::{Size, World};
 
 /// How to probe.

@@ -187,13 +187,18 @@ fn cut(text: &str) -> String {
     text.chars().take(600).collect()
 }
 
+/// The same for a length.
+pub(in crate::bench) fn count(n: usize) -> f64 {
+    number(u64::try_from(n).unwrap_or(u64::MAX))
+}
+
 /// A count as a number to calculate with.
-pub(super) fn number(n: u64) -> f64 {
+pub(in crate::bench) fn number(n: u64) -> f64 {
     u32::try_from(n).map_or(f64::from(u32::MAX), f64::from)
 }
 
 /// The value at a percentile of a sorted list.
-pub(super) fn at(sorted: &[f64], percent: usize) -> f64 {
+pub(in crate::bench) fn at(sorted: &[f64], percent: usize) -> f64 {
     let place = sorted.len().saturating_sub(1) * percent / 100;
     sorted.get(place).copied().unwrap_or_default()
 }
