@@ -3,7 +3,7 @@
 
 use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::budget::TokenBudget;
-use merkwelt_domain::conversation::{Retention, Turn};
+use merkwelt_domain::conversation::{Conversation, Retention, Turn};
 use merkwelt_domain::freshness::{Fresh, admit};
 use merkwelt_domain::memory::{Kind, Memory};
 use merkwelt_domain::routing::{StateChoice, StateRoute, route};
@@ -17,7 +17,7 @@ use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record};
 use crate::App;
 use crate::conversation::listed_turn;
 use crate::error::{Attempt, Error, until_settled};
-use crate::footing::{Footings, rested_on, turns};
+use crate::footing::{Footings, is_summary, rested_on, turns};
 use crate::pack::fit::{Fitted, Line, Offer, Why, fit};
 use crate::pack::rebuild::compose;
 use crate::pack::render::Section;
@@ -26,7 +26,8 @@ use crate::pack::view::{LeftOutView, PackItemView, PackView, RoutingView, System
 use crate::recall::{admit_all, encode};
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
 use crate::release::Released;
-use crate::view::{self, BasisView};
+use crate::summary::holds;
+use crate::view::{self, BasisView, SummaryView};
 
 /// A call for context, parsed.
 #[derive(Debug, Clone)]
@@ -61,6 +62,20 @@ struct Findings {
     flat: FlatCost,
     route: StateRoute,
     footings: Footings,
+    /// The newest summary of the conversation.
+    summary: Option<Turn>,
+}
+
+impl Findings {
+    /// Whether a turn may be told among the turns: a summary stands in its own place.
+    fn tells(&self, turn: &Turn) -> bool {
+        turn.summary.is_none() && !self.footings.withhold(turn)
+    }
+
+    /// The summary, if all that it rests on is current.
+    fn summary_told(&self) -> Option<&Turn> {
+        self.summary.as_ref().filter(|summary| holds(summary, &self.footings))
+    }
 }
 
 /// One hit is asked for per so many tokens of the budget. There are more than fit, because the weakest say what
@@ -120,7 +135,13 @@ impl App {
         wanted: &ContextRequest,
         now: Timestamp,
     ) -> Result<Findings, Attempt> {
-        let kept = self.check_conversation(pass, wanted, now).await?;
+        let conversation = self.check_conversation(pass, wanted, now).await?;
+        let is_kept = |found: &&Conversation| found.retention != Retention::Session;
+        let kept = conversation.as_ref().filter(is_kept).map(|found| found.id.clone());
+        let summary = match &conversation {
+            Some(conversation) => self.newest_summary(pass, conversation, now).await?,
+            None => None,
+        };
         let route = route(wanted.question.expose(), wanted.state);
         let vector = self.question_vector(&wanted.question).await;
         let query = turn_query(wanted, vector, kept.as_ref(), route, now);
@@ -137,7 +158,7 @@ impl App {
         }
         let sitting = kept.is_none();
         let recalled_turns = turns(recalled.candidates.iter().map(|candidate| &candidate.record));
-        let all_turns = recalled_turns.chain(&last_turns).chain(&neighbours);
+        let all_turns = recalled_turns.chain(&last_turns).chain(&neighbours).chain(&summary);
         let footings = self.footings(pass, rested_on(all_turns), now).await?;
         let found = Findings {
             memories,
@@ -150,20 +171,21 @@ impl App {
             flat,
             route,
             footings,
+            summary,
         };
         Ok(found)
     }
 
-    /// The named conversation, if its turns are kept; an error if it is not the subject's.
+    /// The named conversation; an error if it is not the subject's.
     async fn check_conversation(
         &self,
         pass: &Pass<'_, class::Read>,
         wanted: &ContextRequest,
         now: Timestamp,
-    ) -> Result<Option<ConversationId>, Attempt> {
+    ) -> Result<Option<Conversation>, Attempt> {
         let Some(id) = &wanted.conversation else { return Ok(None) };
         let (conversation, _) = self.conversation_of(pass, id, now).await?;
-        Ok(matches!(conversation.retention, Retention::KeptDays(_)).then(|| id.clone()))
+        Ok(Some(conversation))
     }
 
     async fn last_turns(
@@ -229,7 +251,7 @@ impl App {
         let mut rules = prefix(Kind::Feedback, Section::Rules, Why::Rule);
         rules.reverse();
         let of_turn = if findings.sitting { Delivered::Sitting } else { Delivered::Current };
-        let told = findings.last_turns.iter().filter(|turn| !findings.footings.withhold(turn));
+        let told = findings.last_turns.iter().filter(|turn| findings.tells(turn));
         let last_turns = told.filter_map(|turn| {
             let record = admit(Record::Turn(turn.clone()), now, None).ok().map(of_turn)?;
             Some(line(Section::Conversation, Why::LastTurn, record, None))
@@ -237,6 +259,10 @@ impl App {
         Offer {
             rules,
             facts: prefix(Kind::UserFact, Section::Facts, Why::Fact),
+            summary: findings.summary_told().and_then(|turn| {
+                let record = admit(Record::Turn(turn.clone()), now, None).ok().map(of_turn)?;
+                Some(line(Section::Summary, Why::Summary, record, None))
+            }),
             last_turns: last_turns.collect(),
             ranked: self.ranked(findings, wanted, now),
         }
@@ -253,7 +279,7 @@ impl App {
         let mut weighed = Vec::new();
         let mut recent = Vec::new();
         for (fresh, scores) in admit_all(findings.recalled.candidates.clone(), now, wanted.interval) {
-            if findings.footings.withhold_record(fresh.get()) {
+            if turns([fresh.get()]).any(|turn| !findings.tells(turn)) {
                 continue;
             }
             if let Some(weight) = findings.selection.wants(fresh.get(), scores.total) {
@@ -262,7 +288,7 @@ impl App {
                 recent.push(line(Why::Recent, fresh, Some(scores)));
             }
         }
-        let neighbours = findings.neighbours.iter().filter(|turn| !findings.footings.withhold(turn));
+        let neighbours = findings.neighbours.iter().filter(|turn| findings.tells(turn));
         let neighbours = neighbours.filter_map(|turn| admit(Record::Turn(turn.clone()), now, None).ok());
         for fresh in neighbours {
             if let Some(weight) = findings.selection.wants(fresh.get(), 0.0) {
@@ -392,8 +418,13 @@ fn pack_item(line: &Line, pass: &Pass<'_, class::Read>) -> PackItemView {
         score: item.score,
         citation: item.citation,
         basis: BasisView::of(&line.footings),
+        summary: summary_of(line.out.record.record()),
         tokens: line.tokens,
     }
+}
+
+fn summary_of(record: &Record) -> Option<SummaryView> {
+    turns([record]).find_map(|turn| turn.summary.as_ref()).map(SummaryView::of)
 }
 
 fn left_out(fitted: &Fitted) -> Vec<LeftOutView> {
@@ -412,11 +443,15 @@ fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
     let mut counts = std::collections::BTreeMap::new();
     for candidate in findings.recalled.candidates.iter().filter(|candidate| !is_told(&candidate.record)) {
         let reason = match candidate.scores.total > 0.0 {
+            _ if is_summary(&candidate.record) => continue,
             _ if findings.footings.withhold_record(&candidate.record) => "source_gone",
             true => "weak_match",
             false => "no_match",
         };
         *counts.entry((section_of(&candidate.record), reason)).or_insert(0usize) += 1;
+    }
+    if findings.summary.is_some() && findings.summary_told().is_none() {
+        counts.insert((Section::Summary, "source_changed"), 1);
     }
     counts.into_iter().map(|((section, reason), n)| left_out_view(section, reason, n)).collect()
 }

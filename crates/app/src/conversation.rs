@@ -58,26 +58,6 @@ pub struct PageRequest {
 }
 
 impl App {
-    /// Records a conversation of the subject.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn open_conversation(
-        &self,
-        request: &Request,
-        retention: Retention,
-        idempotent: Option<&IdempotentRequest>,
-    ) -> Result<Receipt, Error> {
-        until_settled!(async {
-            let allowed = self.allow::<action::OpenConversation>(request).await?;
-            let owner = allowed.scope().subject().ok_or(Error::NotFound)?.clone();
-            let now = self.env.now();
-            let id = ConversationId::random(&*self.env);
-            let conversation = Conversation { id, owner, retention, opened_at: now };
-            self.write(&allowed, vec![Write::Open(conversation)], idempotent, now).await
-        })
-    }
-
     /// Appends a turn: to disk if the conversation is kept, else to the present sitting.
     ///
     /// # Errors
@@ -102,28 +82,51 @@ impl App {
         let now = self.env.now();
         let (conversation, _) = self.conversation_of(&reader, &turn.conversation, now).await?;
         let rests_on = self.basis_of(&reader, turn, now).await?;
+        let vector = match conversation.retention {
+            Retention::Session => None,
+            Retention::KeptDays(_) => self.turn_vector(&reader, turn, now).await?,
+        };
+        let said = Turn {
+            conversation: turn.conversation.clone(),
+            number: 0,
+            speaker: turn.speaker,
+            text: turn.text.clone(),
+            at: now,
+            tokens: self.counter.count(turn.text.expose()),
+            expires_at: self.end_of_turn(&conversation, now),
+            rests_on,
+            summary: None,
+        };
+        self.add_turn(&allowed, &conversation, (said, vector), idempotent, now).await
+    }
+
+    /// When a turn ends that is said now.
+    pub(crate) fn end_of_turn(&self, conversation: &Conversation, now: Timestamp) -> Timestamp {
         match conversation.retention {
             Retention::Session => {
-                let end =
-                    Timestamp::from_millis(now.millis().saturating_add(self.settings.session.idle_ms_max));
-                let key = (reader.scope().tenant().clone(), turn.conversation.clone());
-                let number = self
-                    .sessions
-                    .append(key, self.turn(turn, rests_on, now, end), idempotent, now)
-                    .map_err(Error::Conflict)?;
-                Ok(Appended { number, receipt: None })
+                Timestamp::from_millis(now.millis().saturating_add(self.settings.session.idle_ms_max))
             }
-            Retention::KeptDays(days) => {
-                let vector = self.turn_vector(&reader, turn, now).await?;
-                let new = NewTurn {
-                    turn: self.turn(turn, rests_on, now, now.plus_days(days)),
-                    vector,
-                    opening: self.opening_key(),
-                };
-                let receipt = self.write(&allowed, vec![Write::Append(new)], idempotent, now).await?;
-                Ok(Appended { number: appended_number(&receipt)?, receipt: Some(receipt) })
-            }
+            Retention::KeptDays(days) => now.plus_days(days),
         }
+    }
+
+    /// Adds a turn where the conversation keeps its turns.
+    pub(crate) async fn add_turn(
+        &self,
+        allowed: &Pass<'_, class::Write>,
+        conversation: &Conversation,
+        (turn, vector): (Turn, Option<Vector>),
+        idempotent: Option<&IdempotentRequest>,
+        now: Timestamp,
+    ) -> Result<Appended, Attempt> {
+        if conversation.retention == Retention::Session {
+            let key = (allowed.scope().tenant().clone(), conversation.id.clone());
+            let number = self.sessions.append(key, turn, idempotent, now).map_err(Error::Conflict)?;
+            return Ok(Appended { number, receipt: None });
+        }
+        let new = NewTurn { turn, vector, opening: self.opening_key() };
+        let receipt = self.write(allowed, vec![Write::Append(new)], idempotent, now).await?;
+        Ok(Appended { number: appended_number(&receipt)?, receipt: Some(receipt) })
     }
 
     /// The vector of a turn to keep. It is made with the turn before, because "yes, on Thursday" alone means
@@ -163,19 +166,6 @@ impl App {
         RestsOn::new(named.chain(delivered)).map_err(|reason| Error::invalid("rests_on", reason).into())
     }
 
-    fn turn(&self, request: &TurnRequest, rests_on: RestsOn, at: Timestamp, expires_at: Timestamp) -> Turn {
-        Turn {
-            conversation: request.conversation.clone(),
-            number: 0,
-            speaker: request.speaker,
-            text: request.text.clone(),
-            at,
-            tokens: self.counter.count(request.text.expose()),
-            expires_at,
-            rests_on,
-        }
-    }
-
     /// A conversation of the scope's subject and the number of its kept turns.
     pub(crate) async fn conversation_of(
         &self,
@@ -207,20 +197,7 @@ impl App {
             let allowed = self.allow::<action::ReadConversation>(request).await?;
             let now = self.env.now();
             let (conversation, n_kept) = self.conversation_of(&allowed, id, now).await?;
-            let (turns, next) = match conversation.retention {
-                Retention::Session => (self.sitting(allowed.scope().tenant(), id, now), None),
-                Retention::KeptDays(_) => {
-                    let query = ScanQuery {
-                        listing: Listing::Turns(id.clone()),
-                        after: page.after.clone(),
-                        limit: page.limit,
-                        interval: None,
-                        now,
-                    };
-                    let found = self.backend.scan(&allowed, &query).await?;
-                    (found.records.into_iter().filter_map(listed_turn).collect(), found.next)
-                }
-            };
+            let (turns, next) = self.page_of_turns(&allowed, &conversation, page, now).await?;
             let n_turns = n_kept.max(u32::try_from(turns.len()).unwrap_or(u32::MAX));
             let read_id = ReadId::random(&*self.env);
             let footings = self.footings(&allowed, rested_on(&turns), now).await?;
@@ -248,6 +225,24 @@ impl App {
             reading.knowledge = footings.knowledge();
             self.release(&allowed, reading, &outgoing, encode(&answer)?, None).await
         })
+    }
+
+    /// A page of the turns of a conversation that was just shown to be the subject's, oldest first.
+    pub(crate) async fn page_of_turns(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        conversation: &Conversation,
+        page: &PageRequest,
+        now: Timestamp,
+    ) -> Result<(Vec<Turn>, Option<Cursor>), Attempt> {
+        if conversation.retention == Retention::Session {
+            return Ok((self.sitting(pass.scope().tenant(), &conversation.id, now), None));
+        }
+        let listing = Listing::Turns(conversation.id.clone());
+        let (after, limit) = (page.after.clone(), page.limit);
+        let found =
+            self.backend.scan(pass, &ScanQuery { listing, after, limit, interval: None, now }).await?;
+        Ok((found.records.into_iter().filter_map(listed_turn).collect(), found.next))
     }
 
     /// Lists the subject's conversations, newest first.
@@ -311,7 +306,12 @@ impl App {
     }
 }
 
-fn reading<'a>(id: ReadId, run: &'a RunContext, request: &'a [u8], outgoing: &[Outgoing]) -> Reading<'a> {
+pub(crate) fn reading<'a>(
+    id: ReadId,
+    run: &'a RunContext,
+    request: &'a [u8],
+    outgoing: &[Outgoing],
+) -> Reading<'a> {
     Reading {
         id,
         kind: ReadKind::Memory,

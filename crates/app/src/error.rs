@@ -10,6 +10,10 @@ pub enum Conflict {
     Idempotency,
     /// A thing of that name exists.
     Exists,
+    /// The rule for a change of the organisation does not allow it.
+    Switch,
+    /// There is no approved summary that still holds.
+    NoSummary,
 }
 
 /// A refusal. Texts hold no content, name or id (I-12).

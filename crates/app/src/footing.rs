@@ -62,6 +62,11 @@ impl Footings {
     }
 }
 
+/// Whether a record is a summary.
+pub(crate) fn is_summary(record: &Record) -> bool {
+    matches!(record, Record::Turn(turn) if turn.summary.is_some())
+}
+
 /// The turns among records.
 pub(crate) fn turns<'a>(records: impl IntoIterator<Item = &'a Record>) -> impl Iterator<Item = &'a Turn> {
     records.into_iter().filter_map(|record| match record {

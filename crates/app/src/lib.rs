@@ -14,6 +14,7 @@ pub mod embedding;
 mod error;
 mod evidence;
 mod footing;
+mod handover;
 mod memory;
 mod pack;
 mod recall;
@@ -24,6 +25,7 @@ mod remember;
 mod session;
 mod settings;
 mod sources;
+mod summary;
 pub mod view;
 
 use std::sync::Arc;
@@ -40,14 +42,16 @@ pub use conversation::{Appended, PageRequest, TurnRequest};
 pub use embedding::{EmbeddingModel, Offload};
 pub use error::{Conflict, Error};
 pub use evidence::LedgerHead;
+pub use handover::{CarriedOver, OpenRequest};
 pub use memory::ListRequest;
 pub use pack::view::{LeftOutView, PackItemView, PackView, RoutingView, SystemView, TokensView};
 pub use recall::RecallRequest;
 pub use record::RunContext;
 pub use release::Released;
 pub use remember::{CorrectRequest, IdempotentRequest, StatementRequest};
-pub use settings::{AnswerLimits, Boundary, SessionLimits, Settings};
+pub use settings::{AnswerLimits, Boundary, DocumentMemory, SessionLimits, Settings};
 pub use sources::{PassageRequest, RemovalReceipt, RevisionReceipt, RevisionRequest, SourceRequest};
+pub use summary::SummaryRequest;
 
 /// The application: the ports it was wired with and its settings. Cheap to share behind an `Arc`.
 pub struct App {

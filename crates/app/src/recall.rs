@@ -9,7 +9,7 @@ use merkwelt_store::record::{Candidate, Recalled, Record, Scores};
 
 use crate::App;
 use crate::error::{Attempt, Error, until_settled};
-use crate::footing::{rested_on, turns};
+use crate::footing::{is_summary, rested_on, turns};
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
 use crate::release::Released;
 use crate::view::{self, BasisView, ItemView, RecallView};
@@ -54,7 +54,8 @@ impl App {
         let mut admitted = admit_all(recalled.candidates.clone(), now, search.interval);
         let footings =
             self.footings(&allowed, rested_on(turns(admitted.iter().map(|(f, _)| f.get()))), now).await?;
-        admitted.retain(|(fresh, _)| !footings.withhold_record(fresh.get()));
+        // A summary is derived from what is found itself.
+        admitted.retain(|(fresh, _)| !is_summary(fresh.get()) && !footings.withhold_record(fresh.get()));
         let read_id = ReadId::random(&*self.env);
         let hit = |(fresh, scores): &(Fresh<Record>, Scores)| ItemView {
             basis: BasisView::of(&footings.of_record(fresh.get())),

@@ -225,6 +225,7 @@ fn passage_item(
 fn memory_label(memory: &Memory) -> RecordLabel {
     match memory.statement.author() {
         Author::Model => RecordLabel::Model,
+        Author::Document => RecordLabel::Document,
         Author::Person | Author::Application | Author::Import => RecordLabel::Memory,
     }
 }

@@ -2,8 +2,8 @@
 //! (I-11). No language model is on this path.
 
 use merkwelt_authz::{Pass, Request, Role, action, class};
-use merkwelt_domain::memory::{Author, Kind, Particulars, Revision, Statement};
-use merkwelt_domain::{Content, ConversationId, MemoryId, Timestamp};
+use merkwelt_domain::memory::{Author, Expiry, Kind, Particulars, Revision, Statement};
+use merkwelt_domain::{Content, ConversationId, MemoryId, Purpose, Timestamp};
 use merkwelt_store::change::{Batch, Idempotency, IdempotencyKey, NewMemory, NewOwner, Receipt, Write};
 use merkwelt_store::query::{Key, Vector};
 use merkwelt_store::record::Found;
@@ -72,7 +72,7 @@ impl App {
         let now = self.env.now();
         if statements.iter().all(is_own) {
             let allowed = self.allow::<action::Remember>(request).await?;
-            let writes = self.new_memories(request.caller().role(), statements, now).await?;
+            let writes = self.new_memories(request, statements, now).await?;
             return self.write(&allowed, writes, idempotent, now).await;
         }
         if statements.iter().any(is_own) {
@@ -80,7 +80,7 @@ impl App {
             let _own = self.allow::<action::Remember>(request).await?;
         }
         let allowed = self.allow::<action::RememberShared>(request).await?;
-        let writes = self.new_memories(request.caller().role(), statements, now).await?;
+        let writes = self.new_memories(request, statements, now).await?;
         self.write(&allowed, writes, idempotent, now).await
     }
 
@@ -98,7 +98,7 @@ impl App {
             let now = self.env.now();
             let allowed = self.allow::<action::Correct>(request).await?;
             self.spare_rules(request, &correction.id, now).await?;
-            let mut new = self.new_memory(request.caller().role(), &correction.statement, now)?;
+            let mut new = self.new_memory(request, &correction.statement, now)?;
             if new.statement.valid_from() > now {
                 return Err(Error::invalid("valid_from", FUTURE_VALUE).into());
             }
@@ -145,12 +145,12 @@ impl App {
 
     async fn new_memories(
         &self,
-        role: Role,
+        request: &Request,
         statements: &[StatementRequest],
         now: Timestamp,
     ) -> Result<Vec<Write>, Attempt> {
         // Every statement is checked before the first is embedded.
-        let made = statements.iter().map(|s| self.new_memory(role, s, now));
+        let made = statements.iter().map(|s| self.new_memory(request, s, now));
         let mut new = made.collect::<Result<Vec<_>, _>>()?;
         let texts: Vec<&Content> = new.iter().map(|new| new.statement.text()).collect();
         let vectors: Vec<Option<Vector>> = self.passage_vectors(&texts).await;
@@ -185,32 +185,53 @@ impl App {
     }
 
     /// A statement, checked; its vector comes after.
+    /// The particulars of a statement from a document: kept for the policy's purpose, and no longer than it says
+    /// (R-021).
+    fn document_parts(
+        &self,
+        purpose: &Purpose,
+        parts: &Particulars,
+        now: Timestamp,
+    ) -> Result<Particulars, Attempt> {
+        let policy = self.settings.document_memory.as_ref();
+        let policy = policy.filter(|policy| policy.purpose == *purpose);
+        let policy = policy.ok_or_else(|| Error::invalid("origin", NO_DOCUMENT_POLICY))?;
+        let latest = now.plus_days(policy.keep_days);
+        match parts.expiry {
+            None => Ok(Particulars { expiry: Some(Expiry::At(latest)), ..parts.clone() }),
+            Some(Expiry::At(end)) if end <= latest => Ok(parts.clone()),
+            Some(Expiry::At(_) | Expiry::Never(_)) => {
+                Err(Error::invalid("expires_at", DOCUMENT_TOO_LONG).into())
+            }
+        }
+    }
+
     fn new_memory(
         &self,
-        role: Role,
-        request: &StatementRequest,
+        request: &Request,
+        wanted: &StatementRequest,
         now: Timestamp,
     ) -> Result<NewMemory, Attempt> {
-        if role == Role::Agent && request.kind == Kind::Feedback {
+        let role = request.caller().role();
+        if role == Role::Agent && wanted.kind == Kind::Feedback {
             return Err(Error::invalid("kind", AGENT_RULES).into());
         }
-        let statement = Statement::new(
-            request.kind,
-            request.text.clone(),
-            author(role, request.author),
-            request.parts.clone(),
-            &self.settings.lifetimes,
-            now,
-        )
-        .map_err(|reason| Error::invalid("memory", reason))?;
+        let author = author(role, wanted.author);
+        let parts = match author {
+            Author::Document => self.document_parts(request.purpose(), &wanted.parts, now)?,
+            Author::Person | Author::Application | Author::Model | Author::Import => wanted.parts.clone(),
+        };
+        let statement =
+            Statement::new(wanted.kind, wanted.text.clone(), author, parts, &self.settings.lifetimes, now)
+                .map_err(|reason| Error::invalid("memory", reason))?;
         if statement.slot().is_some() && statement.valid_from() > now {
             return Err(Error::invalid("valid_from", FUTURE_VALUE).into());
         }
         Ok(NewMemory {
             id: MemoryId::random(&*self.env),
-            owner: request.owner.clone(),
+            owner: wanted.owner.clone(),
             at: now,
-            conversation: request.conversation.clone(),
+            conversation: wanted.conversation.clone(),
             tokens: self.counter.count(statement.text().expose()),
             vector: None,
             opening: self.opening_key(),
@@ -226,9 +247,15 @@ const FUTURE_VALUE: &str = "what takes the place of a present value must hold fr
 /// Why an agent's key is refused.
 const AGENT_RULES: &str = "an agent's key cannot state, change or withdraw rules";
 
+/// Why nothing from a document is kept.
+const NO_DOCUMENT_POLICY: &str = "what a document says becomes a memory only for the purpose and the time that \
+    documents.memory_purpose and documents.memory_days of the configuration allow";
+const DOCUMENT_TOO_LONG: &str = "is later than documents.memory_days of the configuration allows";
+
 /// What an agent's key writes was written by a model, whatever the request says (R-084).
 fn author(role: Role, stated: Option<Author>) -> Author {
     match role {
+        Role::Agent if stated == Some(Author::Document) => Author::Document,
         Role::Agent => Author::Model,
         Role::InstanceAdmin | Role::TenantAdmin | Role::App | Role::PrivacyOfficer | Role::Auditor => {
             stated.unwrap_or(Author::Application)

@@ -143,6 +143,7 @@ mod tests {
             tokens: 1,
             expires_at: Timestamp::from_millis(1),
             rests_on: RestsOn::default(),
+            summary: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Settings of the use cases, as the binary reads them from its configuration.
 
+use merkwelt_domain::Purpose;
 use merkwelt_domain::basis::AfterRemoval;
 use merkwelt_domain::memory::Lifetimes;
 
@@ -60,6 +61,15 @@ impl Default for AnswerLimits {
     }
 }
 
+/// What allows that something from a document becomes a memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentMemory {
+    /// The only purpose for which it may be kept.
+    pub purpose: Purpose,
+    /// The most days it may be kept.
+    pub keep_days: u32,
+}
+
 /// Settings of the use cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -71,6 +81,8 @@ pub struct Settings {
     pub session: SessionLimits,
     /// The answer cache.
     pub answers: AnswerLimits,
+    /// Without it nothing from a document becomes a memory.
+    pub document_memory: Option<DocumentMemory>,
     /// What is done with turns whose source can no longer be read.
     pub after_removal: AfterRemoval,
     /// How long a delivered pack can be rebuilt and the openings of a read are kept, in days.
@@ -87,6 +99,7 @@ impl Default for Settings {
             boundary: Boundary::default(),
             session: SessionLimits::default(),
             answers: AnswerLimits::default(),
+            document_memory: None,
             after_removal: AfterRemoval::default(),
             evidence_days: 180,
             idempotency_days: 1,

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 mod basis;
 mod source;
 
-pub use basis::{BasisView, FootingView};
+pub use basis::{BasisView, FootingView, SummaryView};
 pub use source::{
     AnswerSourceView, AnswerView, AuthorizationView, CitationView, SourceRefView, SupersededView, hex,
 };
@@ -188,7 +188,7 @@ pub struct ConversationsView {
 pub struct TurnView {
     /// Its place, counted from one.
     pub number: u32,
-    /// `person`, `assistant` or `tool`.
+    /// `person`, `assistant`, `tool` or `summary`.
     pub role: String,
     /// What was said.
     pub text: String,
@@ -199,6 +199,27 @@ pub struct TurnView {
     /// What it rests on, if it named sources.
     #[serde(flatten)]
     pub basis: BasisView,
+    /// Only for summaries: where it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SummaryView>,
+}
+
+/// What of a conversation may be carried to another organisation.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct HandOverView {
+    /// The read event in the ledger.
+    pub read_id: String,
+    /// RFC 3339.
+    pub as_of: String,
+    /// `approved_summary` or `continue`.
+    pub rule: String,
+    /// The conversation.
+    pub conversation: ConversationView,
+    /// The approved summary alone, or the turns, oldest first.
+    pub turns: Vec<TurnView>,
+    /// Where the next page begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A conversation with a page of its turns.
@@ -349,10 +370,11 @@ pub(crate) fn conversation(
 pub(crate) fn turn(turn: &Turn, footings: &[(Basis, Footing)]) -> TurnView {
     TurnView {
         number: turn.number,
-        role: turn.speaker.name().to_owned(),
+        role: turn.summary.as_ref().map_or(turn.speaker.name(), |_| "summary").to_owned(),
         text: turn.text.expose().to_owned(),
         at: turn.at.to_string(),
         expires_at: turn.expires_at.to_string(),
         basis: BasisView::of(footings),
+        summary: turn.summary.as_ref().map(SummaryView::of),
     }
 }

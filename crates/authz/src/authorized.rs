@@ -110,6 +110,10 @@ pub mod action {
         AppendTurn: Write, true;
         /// Read a conversation.
         ReadConversation: Read, true;
+        /// Hand a conversation over.
+        HandOver: Read, true;
+        /// Read the rule for a change of the organisation.
+        ReadSwitch: DirectoryRead, false;
         /// Delete a conversation.
         DeleteConversation: Write, true;
         /// Rebuild a pack.

@@ -49,6 +49,10 @@ actions! {
     AppendTurn = "append_turn",
     /// Read a conversation or list them.
     ReadConversation = "read_conversation",
+    /// Hand a conversation over to another organisation.
+    HandOver = "hand_over",
+    /// See what goes along when a person changes the organisation.
+    ReadSwitch = "read_switch",
     /// Delete a conversation with everything that came from it.
     DeleteConversation = "delete_conversation",
     /// Rebuild a delivered pack.

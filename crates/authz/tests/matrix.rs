@@ -29,6 +29,8 @@ fn plainly(action: ActionName) -> &'static str {
         ActionName::OpenConversation => "begin a conversation",
         ActionName::AppendTurn => "add a message to a conversation",
         ActionName::ReadConversation => "read or list a person's conversations",
+        ActionName::HandOver => "hand a conversation over to another organisation",
+        ActionName::ReadSwitch => "see what goes along when a person changes the organisation",
         ActionName::DeleteConversation => "delete a conversation with everything that came from it",
         ActionName::ReadPack => "show again exactly what an agent was given",
         ActionName::ReadDirectory => "see groups and their members",
@@ -80,7 +82,7 @@ macro_rules! kinds {
 
 kinds! {
     Recall Assemble ReadMemory Remember RememberShared Correct Retract OpenConversation AppendTurn
-    ReadConversation DeleteConversation ReadPack ReadDirectory ManageDirectory ManageKeys ManageTenants
+    ReadConversation HandOver ReadSwitch DeleteConversation ReadPack ReadDirectory ManageDirectory ManageKeys ManageTenants
     ReadEvidence Erase ReadSources ManageSources Cite StoreAnswer LookUpAnswer CheckAuthorization
 }
 

@@ -9,6 +9,7 @@ use crate::basis::RestsOn;
 use crate::freshness::{Evidence, Standing, Validity};
 use crate::ids::{ConversationId, SubjectId};
 use crate::memory::Expiry;
+use crate::summary::SummaryOf;
 use crate::text::Content;
 use crate::time::Timestamp;
 
@@ -115,6 +116,8 @@ pub struct Turn {
     pub expires_at: Timestamp,
     /// The revisions its words came from, as the caller said.
     pub rests_on: RestsOn,
+    /// Where it comes from, if it is a summary of the turns before it.
+    pub summary: Option<SummaryOf>,
 }
 
 impl Evidence for Turn {

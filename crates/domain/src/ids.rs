@@ -301,6 +301,11 @@ name!(
     Purpose, "purpose"
 );
 
+name!(
+    /// The rule by which a summary was made: a name and a version of prompt and model.
+    SummaryRule, "rule"
+);
+
 impl Default for Purpose {
     /// `assist`: the agent answers the subject's own question.
     fn default() -> Self {

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod routing;
 pub mod source;
 pub mod statement;
+pub mod summary;
 pub mod text;
 pub mod time;
 
@@ -20,7 +21,7 @@ pub use env::{Env, FaultPoint};
 pub use epoch::{ContentEpoch, GrantEpoch, KnowledgeEpoch, PrefixEpoch};
 pub use ids::{
     ConversationId, GroupId, GroupName, KeyId, MemoryId, PackId, Purpose, ReadId, RevisionId, SourceId,
-    SubjectId, SubjectRef, TenantId, TenantName,
+    SubjectId, SubjectRef, SummaryRule, TenantId, TenantName,
 };
 pub use text::Content;
 pub use time::{Interval, Timestamp};

@@ -112,11 +112,13 @@ pub enum Author {
     Model,
     /// It came with an import.
     Import,
+    /// It was taken from a document; that needs a policy.
+    Document,
 }
 
 impl Author {
     /// All authors.
-    pub const ALL: [Self; 4] = [Self::Person, Self::Application, Self::Model, Self::Import];
+    pub const ALL: [Self; 5] = [Self::Person, Self::Application, Self::Model, Self::Import, Self::Document];
 
     /// The name on the wire and in evidence.
     #[must_use]
@@ -126,6 +128,7 @@ impl Author {
             Self::Application => "application",
             Self::Model => "model",
             Self::Import => "import",
+            Self::Document => "document",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use merkwelt_app::{AnswerLimits, Boundary, SessionLimits, Settings};
+use merkwelt_app::{AnswerLimits, Boundary, DocumentMemory, SessionLimits, Settings};
 use merkwelt_domain::memory::Lifetimes;
 use merkwelt_inference::models::search_path;
 use serde::Deserialize;
@@ -26,6 +26,7 @@ pub struct RawConfig {
     session: RawSession,
     conversations: RawConversations,
     answers: RawAnswers,
+    documents: RawDocuments,
     evidence: RawEvidence,
     logs: RawLogs,
 }
@@ -125,6 +126,13 @@ struct RawAnswers {
     per_scope: Option<usize>,
     total: Option<usize>,
     cosine_min: Option<f32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawDocuments {
+    memory_purpose: Option<String>,
+    memory_days: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -363,7 +371,30 @@ fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
         .map_err(|reason: &str| anyhow::anyhow!("conversations.after_removal {reason}"))?
         .unwrap_or(standard.after_removal);
     let answers = answers(&raw.answers, standard.answers)?;
-    Ok(Settings { lifetimes, boundary, session, evidence_days, after_removal, answers, ..standard })
+    let document_memory = document_memory(&raw.documents)?;
+    Ok(Settings {
+        lifetimes,
+        boundary,
+        session,
+        evidence_days,
+        after_removal,
+        answers,
+        document_memory,
+        ..standard
+    })
+}
+
+/// A purpose without a time, or a time without a purpose, is no policy.
+fn document_memory(raw: &RawDocuments) -> anyhow::Result<Option<DocumentMemory>> {
+    match (&raw.memory_purpose, raw.memory_days) {
+        (None, None) => Ok(None),
+        (Some(purpose), Some(keep_days)) => {
+            in_range("documents.memory_days", u64::from(keep_days), 1, 3_650)?;
+            let purpose = purpose.parse().context("documents.memory_purpose is not a purpose")?;
+            Ok(Some(DocumentMemory { purpose, keep_days }))
+        }
+        _ => bail!("documents.memory_purpose and documents.memory_days belong together; name both or none"),
+    }
 }
 
 /// `keep_minutes = 0` switches the answer cache off.
@@ -438,6 +469,18 @@ mod tests {
             ["keep_minutes = 525601", "per_scope = 0", "total = 0", "cosine_min = 0.2", "cosine_min = nan"]
         {
             assert!(parse(&format!("[answers]\n{bad}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn r_021_a_policy_for_what_documents_say_names_purpose_and_time() {
+        let set = parse("[documents]\nmemory_purpose = 'onboarding'\nmemory_days = 30").unwrap();
+        let policy = set.document_memory.unwrap();
+        assert_eq!((policy.purpose.as_str(), policy.keep_days), ("onboarding", 30));
+        for half in
+            ["memory_purpose = 'onboarding'", "memory_days = 30", "memory_purpose = 'x'\nmemory_days = 0"]
+        {
+            assert!(parse(&format!("[documents]\n{half}")).is_err(), "{half}");
         }
     }
 

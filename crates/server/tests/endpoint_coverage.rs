@@ -23,6 +23,10 @@ fn sample(method: &str, route: &str) -> Option<(String, Option<Value>)> {
         ("POST", "/v1/recall" | "/v1/context") => Some(json!({ "question": "What does she like?" })),
         ("POST", "/v1/conversations") => Some(json!({})),
         ("POST", "/v1/conversations/{id}/turns") => Some(json!({ "role": "person", "text": "Hello" })),
+        ("POST", "/v1/conversations/{id}/summary") => {
+            Some(json!({ "text": "She said hello.", "through": 1, "rule": "support-7" }))
+        }
+        ("PUT", "/v1/organisation-switch") => Some(json!({ "rule": "start_new" })),
         ("POST", "/v1/groups") => Some(json!({ "name": "support" })),
         ("POST", "/v1/groups/{name}/members") => Some(json!({ "add": ["anna"] })),
         ("POST", "/v1/keys") => Some(json!({ "label": "new", "role": "auditor" })),

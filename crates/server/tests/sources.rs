@@ -9,6 +9,9 @@ mod stage;
 #[path = "sources/old.rs"]
 mod old;
 
+#[path = "sources/summaries.rs"]
+mod summaries;
+
 use merkwelt_authz::Role;
 use serde_json::{Value, json};
 use stage::{Answer, Stage};

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use merkwelt_app::OpenRequest;
 use merkwelt_app::{
     App, ContextRequest, CorrectRequest, Error, GroupRequest, IdempotentRequest, KeyRequest, ListRequest,
     PageRequest, RecallRequest, Released, RunContext, StatementRequest, TurnRequest,
@@ -159,7 +160,10 @@ impl Caller {
         match &self.plan.op {
             Op::Open { kept } => {
                 let retention = kept.map_or(Retention::Session, Retention::KeptDays);
-                let _ = self.app.open_conversation(request, retention, None).await?;
+                let _ = self
+                    .app
+                    .open_conversation(request, &OpenRequest { retention, carried_over: None }, None)
+                    .await?;
                 Ok(Answer::Written)
             }
             Op::Say { talk, serial } => {

@@ -7,6 +7,7 @@ use std::task::Poll;
 use merkwelt_authz::{
     Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
 };
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{
     ConversationId, FaultPoint, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp,
 };
@@ -229,6 +230,13 @@ impl Directory for Stage {
         group: &'a GroupName,
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>> {
         Box::pin(self.look(self.inner.members(pass, group)))
+    }
+
+    fn organisation_switch<'a>(
+        &'a self,
+        pass: &'a Pass<'_, class::DirectoryRead>,
+    ) -> Fut<'a, Result<OrganisationSwitch, Error>> {
+        Box::pin(self.look(self.inner.organisation_switch(pass)))
     }
 }
 

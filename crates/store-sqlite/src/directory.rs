@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use merkwelt_authz::{Grants, Principal};
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{FaultPoint, GroupId, GroupName, SubjectId, SubjectRef, Timestamp};
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::change::EntryRef;
@@ -13,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::cell::Cell;
 use crate::change::random_id;
 use crate::error::Sql as _;
-use crate::rows::{blob_at, plain_place, text_at};
+use crate::rows::{blob_at, code_of, decoded, plain_place, text_at};
 use crate::snapshot::{Snapshot, State, Viewer, admit, groups_of, is_active};
 use crate::witness::Witness;
 use crate::writer::Work;
@@ -139,7 +140,30 @@ impl Cell {
                     }),
                 }
             }
+            DirectoryChange::SetSwitch(switch) => self.set_switch(viewer, witness, switch, at),
         }
+    }
+
+    fn set_switch(
+        &self,
+        viewer: Viewer,
+        witness: Witness,
+        switch: OrganisationSwitch,
+        at: Timestamp,
+    ) -> Result<Option<EntryRef>, Error> {
+        self.write_blocking(move |work| {
+            admit(work.db, &viewer, &work.state)?;
+            let code = code_of(&OrganisationSwitch::ALL, switch);
+            let sql = "UPDATE state SET organisation_switch = ?1 WHERE organisation_switch <> ?1";
+            if work.db.execute(sql, [code]).sql()? == 0 {
+                return Ok(None);
+            }
+            let (kind, word) = (EntryType::DirectoryChanged, format!("switch_{}", switch.name()));
+            let draft = witness.admin(kind, &word, work.cell.tenant.as_str(), None)?;
+            work.raise_grants();
+            work.raise_knowledge();
+            work.append(&[draft], at)
+        })
     }
 
     fn create_group(
@@ -249,6 +273,11 @@ fn group_by_name(db: &Connection, name: &GroupName) -> Result<String, Error> {
 
 impl Snapshot<'_> {
     /// All groups by name.
+    pub(crate) fn organisation_switch(&self) -> Result<OrganisationSwitch, Error> {
+        let sql = "SELECT organisation_switch FROM state WHERE one = 1";
+        decoded(&OrganisationSwitch::ALL, self.db.query_row(sql, [], |row| row.get(0)).sql()?)
+    }
+
     pub(crate) fn all_groups(&self) -> Result<Vec<Group>, Error> {
         let mut statement = self
             .db

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use merkwelt_authz::{
     Class, Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
 };
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{
     ConversationId, FaultPoint, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp,
 };
@@ -272,6 +273,13 @@ impl Directory for Sqlite {
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>> {
         let group = group.clone();
         Box::pin(self.look(pass, move |snapshot| snapshot.members(&group)))
+    }
+
+    fn organisation_switch<'a>(
+        &'a self,
+        pass: &'a Pass<'_, class::DirectoryRead>,
+    ) -> Fut<'a, Result<OrganisationSwitch, Error>> {
+        Box::pin(self.look(pass, |snapshot| snapshot.organisation_switch()))
     }
 }
 

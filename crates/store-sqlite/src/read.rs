@@ -89,6 +89,14 @@ impl Snapshot<'_> {
                 },
                 |row| read_turn(self.cell, row).map(Found::Turn),
             ),
+            Key::Summary(id) => self.one(
+                &format!(
+                    "SELECT {TURN_COLUMNS} FROM turns WHERE conversation = :id AND summary IS NOT NULL
+                     AND owner = :subject AND at <= :now AND expires_at > :now ORDER BY number DESC LIMIT 1"
+                ),
+                named_params! { ":id": id.as_str(), ":now": now, ":subject": subject },
+                |row| read_turn(self.cell, row).map(Found::Turn),
+            ),
             Key::Pack(id) => self.one(
                 // A pack of a request for nobody in particular is the tenant's.
                 "SELECT id, owner, read_id, at, expires_at, body FROM packs

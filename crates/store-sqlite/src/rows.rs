@@ -127,6 +127,10 @@ pub(crate) fn text_at<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, Er
     row.get_ref(column).sql()?.as_str().map_err(|_| Error::Damaged)
 }
 
+fn text_or_null<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>, Error> {
+    row.get_ref(column).sql()?.as_str_or_null().map_err(|_| Error::Damaged)
+}
+
 pub(crate) fn blob_at<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r [u8], Error> {
     row.get_ref(column).sql()?.as_blob().map_err(|_| Error::Damaged)
 }
@@ -202,7 +206,7 @@ fn standing_of(row: &Row<'_>) -> Result<Standing, Error> {
 
 /// The columns [`read_turn`] reads, in its order.
 pub(crate) const TURN_COLUMNS: &str =
-    "conversation, number, owner, speaker, at, expires_at, tokens, body, rests_on";
+    "conversation, number, owner, speaker, at, expires_at, tokens, body, rests_on, summary";
 
 /// What a turn rests on, as a column: its bases with a space between, or nothing.
 pub(crate) fn rests_on_column(rests_on: &RestsOn) -> Option<String> {
@@ -231,7 +235,8 @@ pub(crate) fn read_turn(cell: &Cell, row: &Row<'_>) -> Result<Turn, Error> {
         at: time_at(row, 4)?,
         tokens: row.get(6).sql()?,
         expires_at: time_at(row, 5)?,
-        rests_on: rests_on_of(row.get_ref(8).sql()?.as_str_or_null().map_err(|_| Error::Damaged)?)?,
+        rests_on: rests_on_of(text_or_null(row, 8)?)?,
+        summary: text_or_null(row, 9)?.map(parsed).transpose()?,
     })
 }
 

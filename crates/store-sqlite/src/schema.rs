@@ -42,6 +42,7 @@ pub(crate) const CELL: Kind = Kind {
         Migration { number: 1, sql: include_str!("../migrations/cell-0001.sql") },
         Migration { number: 2, sql: include_str!("../migrations/cell-0002.sql") },
         Migration { number: 3, sql: include_str!("../migrations/cell-0003.sql") },
+        Migration { number: 4, sql: include_str!("../migrations/cell-0004.sql") },
     ],
 };
 

@@ -298,6 +298,7 @@ impl Change<'_, '_> {
                     ":at": turn.at.millis(), ":expires_at": turn.expires_at.millis(),
                     ":tokens": turn.tokens, ":body": body, ":terms": terms, ":vector": vector, ":opening": opening,
                     ":rests_on": rests_on_column(&turn.rests_on),
+                    ":summary": turn.summary.as_ref().map(ToString::to_string),
                 })
             })
             .sql()?;
@@ -371,5 +372,5 @@ const INSERT_MEMORY: &str = "INSERT INTO memories (id, revision, owner_kind, own
     :body, :terms, :vector, :opening)";
 
 const INSERT_TURN: &str = "INSERT INTO turns (conversation, number, owner, speaker, at, expires_at, tokens, \
-    body, terms, vector, opening, rests_on) VALUES (:conversation, :number, :owner, :speaker, :at, :expires_at, :tokens, \
-    :body, :terms, :vector, :opening, :rests_on)";
+    body, terms, vector, opening, rests_on, summary) VALUES (:conversation, :number, :owner, :speaker, :at, :expires_at, :tokens, \
+    :body, :terms, :vector, :opening, :rests_on, :summary)";

@@ -3,6 +3,7 @@
 //! cannot be taken back. No method works without a capability, and none takes a free filter.
 
 use merkwelt_authz::{Credential, CredentialSource, Denied, Fut, GrantSource, Pass, class};
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{GroupId, GroupName, KeyId, SubjectId, SubjectRef, TenantId, TenantName, Timestamp};
 
 use crate::change::{Batch, EntryRef, Receipt};
@@ -157,6 +158,8 @@ pub enum DirectoryChange {
         /// The subject.
         subject: SubjectRef,
     },
+    /// Say what goes along when a person changes the organisation.
+    SetSwitch(OrganisationSwitch),
 }
 
 /// Groups and members: the system of record that [`GrantSource`] reads.
@@ -179,6 +182,12 @@ pub trait Directory: GrantSource {
         pass: &'a Pass<'_, class::DirectoryRead>,
         group: &'a GroupName,
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>>;
+
+    /// What goes along when a person changes the organisation.
+    fn organisation_switch<'a>(
+        &'a self,
+        pass: &'a Pass<'_, class::DirectoryRead>,
+    ) -> Fut<'a, Result<OrganisationSwitch, Error>>;
 }
 
 /// A tenant.

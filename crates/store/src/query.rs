@@ -193,6 +193,8 @@ pub enum Key {
     Conversation(ConversationId),
     /// One turn.
     Turn(ConversationId, u32),
+    /// The newest summary of a conversation.
+    Summary(ConversationId),
     /// A delivered pack.
     Pack(PackId),
     /// A passage of a current revision.

@@ -26,6 +26,8 @@ pub(crate) enum Why {
     Neighbour,
     /// It is one of the last turns.
     LastTurn,
+    /// It is the summary of the conversation.
+    Summary,
 }
 
 impl Why {
@@ -37,6 +39,7 @@ impl Why {
             Self::Recent => "recent",
             Self::Neighbour => "neighbour",
             Self::LastTurn => "last_turn",
+            Self::Summary => "summary",
         }
     }
 }
@@ -84,6 +87,8 @@ pub(crate) struct Offer {
     pub(crate) rules: Vec<Line>,
     /// Newest first.
     pub(crate) facts: Vec<Line>,
+    /// It goes in after the last turns, if there is room.
+    pub(crate) summary: Option<Line>,
     /// Newest first.
     pub(crate) last_turns: Vec<Line>,
     /// Best first.
@@ -135,7 +140,7 @@ pub(crate) fn fit(
     room = room.saturating_sub(turns.iter().map(|l| l.tokens).sum());
     let mut chosen = turns;
 
-    for line in offer.ranked {
+    for line in offer.summary.into_iter().chain(offer.ranked) {
         if contains(&chosen, &line) || contains(&facts, &line) {
             continue;
         }

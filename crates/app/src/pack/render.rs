@@ -6,6 +6,7 @@ use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_domain::conversation::Turn;
 use merkwelt_domain::memory::{Expiry, Memory};
 use merkwelt_domain::source::{Passage, Region};
+use merkwelt_domain::summary::SummaryOf;
 use merkwelt_domain::text::{CLOSE, OPEN};
 use merkwelt_store::record::Record;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub(crate) enum Section {
     References,
     /// Passages of documents.
     Documents,
+    /// The summary of the conversation.
+    Summary,
     /// Recalled earlier turns.
     EarlierTurns,
     /// The last turns.
@@ -37,11 +40,12 @@ pub(crate) enum Section {
 
 impl Section {
     /// The sections of the turn's own block, in order.
-    pub(crate) const TURN: [Self; 6] = [
+    pub(crate) const TURN: [Self; 7] = [
         Self::RelatedFacts,
         Self::ProjectState,
         Self::References,
         Self::Documents,
+        Self::Summary,
         Self::EarlierTurns,
         Self::Conversation,
     ];
@@ -55,6 +59,7 @@ impl Section {
             Self::ProjectState => "## Current state\n",
             Self::References => "## Where to look\n",
             Self::Documents => "## Documents\n",
+            Self::Summary => "## Summary of this conversation\n",
             Self::EarlierTurns => "## Earlier in this conversation\n",
             Self::Conversation => "## Conversation\n",
         }
@@ -69,6 +74,7 @@ impl Section {
             Self::ProjectState => "project_state",
             Self::References => "references",
             Self::Documents => "documents",
+            Self::Summary => "summary",
             Self::EarlierTurns => "earlier_turns",
             Self::Conversation => "conversation",
         }
@@ -87,6 +93,9 @@ pub(crate) struct Shown<'a> {
 pub(crate) fn line(section: Section, shown: Shown<'_>, as_of: Timestamp) -> String {
     match shown.record {
         Record::Memory(memory) => memory_line(section, memory, as_of),
+        Record::Turn(Turn { summary: Some(of), text, .. }) => {
+            format!("- [{}, not authoritative] {}\n", origin(of), indented(text.expose()))
+        }
         Record::Turn(turn) => {
             let note = shown.note.map(|note| format!("{note} ")).unwrap_or_default();
             format!("{}: {note}{}\n", turn.speaker.name(), indented(turn.text.expose()))
@@ -132,6 +141,16 @@ fn joint(before: Option<&Record>, record: &Record) -> Option<String> {
         None => day(turn).map(|day| format!("[{day}]\n")),
         Some(before) if before.number.checked_add(1) == Some(turn.number) => None,
         Some(_) => Some("[…]\n".to_owned()),
+    }
+}
+
+/// Where a summary comes from.
+fn origin(of: &SummaryOf) -> String {
+    let rule = of.rule().as_str();
+    match of.through() {
+        0 => format!("carried over from elsewhere, made by {rule}"),
+        1 => format!("stands for turn 1, made by {rule}"),
+        through => format!("stands for turns 1-{through}, made by {rule}"),
     }
 }
 

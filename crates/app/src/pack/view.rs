@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::view::{BasisView, OriginView, OwnerView, ScopeView, ScoreView, SourceRefView};
+use crate::view::{BasisView, OriginView, OwnerView, ScopeView, ScoreView, SourceRefView, SummaryView};
 
 /// The stable prefix: the same bytes, and the same `etag`, until a rule or a fact in scope changes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -61,7 +61,7 @@ pub struct PackItemView {
     /// The kind; absent for turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Why it is in: `rule`, `fact`, `ranked`, `recent`, `neighbour` or `last_turn`.
+    /// Why it is in: `rule`, `fact`, `ranked`, `recent`, `neighbour`, `last_turn` or `summary`.
     pub why: String,
     /// Whose it is.
     pub owner: OwnerView,
@@ -84,6 +84,9 @@ pub struct PackItemView {
     /// Only for turns that named sources.
     #[serde(flatten)]
     pub basis: BasisView,
+    /// Only for the summary of the conversation: where it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SummaryView>,
     /// Tokens of its line.
     pub tokens: u32,
 }
@@ -93,7 +96,7 @@ pub struct PackItemView {
 pub struct LeftOutView {
     /// Where it would have stood.
     pub section: String,
-    /// `budget`, `weak_match` (far below the best matches), `no_match`, or `source_gone` (a turn whose source can no
+    /// `source_changed` (a summary that rests on what is not current any more), `budget`, `weak_match` (far below the best matches), `no_match`, or `source_gone` (a turn whose source can no
     /// longer be read, where the instance withholds such turns).
     pub reason: String,
     /// How many records.

@@ -1,6 +1,7 @@
 //! What a turn rests on, on the wire.
 
 use merkwelt_domain::basis::{Basis, Footing};
+use merkwelt_domain::summary::SummaryOf;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -52,5 +53,30 @@ impl BasisView {
     pub(crate) fn of(footings: &[(Basis, Footing)]) -> Self {
         let historical = footings.iter().any(|(_, footing)| *footing != Footing::Current);
         Self { historical, rests_on: footings.iter().map(FootingView::of).collect() }
+    }
+}
+
+/// Where a summary comes from.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SummaryView {
+    /// The last turn it stands for; absent if it was carried over from elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<u32>,
+    /// The rule that made it.
+    pub rule: String,
+    /// Whether an application approved it.
+    pub approved: bool,
+    /// Always `false`: what must be right is fetched from where it is right.
+    pub authoritative: bool,
+}
+
+impl SummaryView {
+    pub(crate) fn of(summary: &SummaryOf) -> Self {
+        Self {
+            through: (summary.through() > 0).then(|| summary.through()),
+            rule: summary.rule().as_str().to_owned(),
+            approved: summary.approved(),
+            authoritative: false,
+        }
     }
 }

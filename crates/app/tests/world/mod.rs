@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use merkwelt_app::OpenRequest;
 use merkwelt_app::{
     App, ContextRequest, EmbeddingModel, RecallRequest, Released, RunContext, Settings, StatementRequest,
     TurnRequest,
@@ -149,7 +150,11 @@ impl World {
     }
 
     pub(crate) fn open(&self, request: &Request, retention: Retention) -> ConversationId {
-        match now(self.app.open_conversation(request, retention, None)).unwrap().outcomes.first() {
+        match now(self.app.open_conversation(request, &OpenRequest { retention, carried_over: None }, None))
+            .unwrap()
+            .outcomes
+            .first()
+        {
             Some(Outcome::Opened { id }) => id.clone(),
             other => panic!("{other:?}"),
         }

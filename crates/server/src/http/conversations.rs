@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use merkwelt_app::view::{ConversationsView, TurnsView};
-use merkwelt_app::{PageRequest, RunContext, TurnRequest};
+use merkwelt_app::{Appended, CarriedOver, OpenRequest, PageRequest, RunContext, TurnRequest};
 use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::{Content, ConversationId};
@@ -29,6 +29,20 @@ pub(super) struct ConversationBody {
     /// and are never written to disk.
     #[schema(minimum = 1, maximum = 3650)]
     pub keep_days: Option<u32>,
+    /// A summary of a conversation in another organisation, if the rule of this tenant lets one in. Only an
+    /// application may say so.
+    pub carried_over: Option<CarriedOverBody>,
+}
+
+/// A summary from elsewhere.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CarriedOverBody {
+    /// The summary, at most 256 KiB.
+    pub text: String,
+    /// The rule that made it: lower-case letters, digits, `.`, `_`, `-`.
+    #[schema(max_length = 64, example = "support-7")]
+    pub rule: String,
 }
 
 /// A turn to append.
@@ -109,28 +123,41 @@ pub(super) struct PageQuery {
 }
 
 impl PageQuery {
-    fn parse(&self, run: RunContext) -> Result<PageRequest, FieldError> {
+    pub(super) fn parse(&self, run: RunContext) -> Result<PageRequest, FieldError> {
         let (after, limit) = page(self.cursor.as_deref(), self.limit.as_deref())?;
         Ok(PageRequest { after, limit, run })
     }
 }
 
 impl ConversationBody {
-    fn parse(&self) -> Result<Retention, FieldError> {
+    fn parse(&self) -> Result<OpenRequest, FieldError> {
         let kept = self.keep_days.map(Retention::kept).transpose();
-        Ok(kept.map_err(|reason| FieldError::new("keep_days", reason))?.unwrap_or(Retention::Session))
+        let kept = kept.map_err(|reason| FieldError::new("keep_days", reason))?;
+        let carried = |carried: &CarriedOverBody| {
+            Ok(CarriedOver {
+                text: kept_text("carried_over.text", &carried.text)?,
+                rule: field("carried_over.rule", &carried.rule)?,
+            })
+        };
+        Ok(OpenRequest {
+            retention: kept.unwrap_or(Retention::Session),
+            carried_over: self.carried_over.as_ref().map(carried).transpose()?,
+        })
     }
+}
+
+pub(super) fn kept_text(name: &str, text: &str) -> Result<Content, FieldError> {
+    Content::to_keep(text, Content::TURN_MAX_BYTES).map_err(|reason| FieldError::new(name, reason))
 }
 
 impl TurnBody {
     fn parse(&self, conversation: ConversationId) -> Result<TurnRequest, FieldError> {
-        let text = Content::to_keep(&self.text, Content::TURN_MAX_BYTES);
         at_most("rests_on", &self.rests_on, RestsOn::MAX)?;
         let rests_on = RestsOn::new(bases("rests_on", &self.rests_on)?);
         Ok(TurnRequest {
             conversation,
             speaker: field::<Speaker>("role", &self.role)?,
-            text: text.map_err(|reason| FieldError::new("text", reason))?,
+            text: kept_text("text", &self.text)?,
             rests_on: rests_on.map_err(|reason| FieldError::new("rests_on", reason))?,
             pack: self.pack_id.as_deref().map(|id| field("pack_id", id)).transpose()?,
         })
@@ -153,9 +180,9 @@ pub(super) async fn open(
     asker: Asker,
     body: Json<ConversationBody>,
 ) -> Result<Response, Problem> {
-    let retention = body.value.parse()?;
-    let receipt = face.app.open_conversation(&asker.request, retention, body.idempotent.as_ref()).await?;
-    let view = opened(retention, receipt).ok_or_else(|| Problem::of(Code::UNAVAILABLE))?;
+    let wanted = body.value.parse()?;
+    let receipt = face.app.open_conversation(&asker.request, &wanted, body.idempotent.as_ref()).await?;
+    let view = opened(wanted.retention, receipt).ok_or_else(|| Problem::of(Code::UNAVAILABLE))?;
     Ok((answer::created(!view.replayed), Answer(view)).into_response())
 }
 
@@ -229,11 +256,15 @@ pub(super) async fn append(
 ) -> Result<Response, Problem> {
     let turn = body.value.parse(id)?;
     let appended = face.app.append_turn(&asker.request, &turn, body.idempotent.as_ref()).await?;
+    Ok(appended_view(appended))
+}
+
+pub(super) fn appended_view(appended: Appended) -> Response {
     let kept = appended.receipt.is_some();
     let (replayed, entry) =
         appended.receipt.map_or((false, None), |receipt| (receipt.replayed, receipt.entry));
     let view = AppendedView { number: appended.number, kept, replayed, ledger: entry.map(Into::into) };
-    Ok((answer::created(!replayed), Answer(view)).into_response())
+    (answer::created(!replayed), Answer(view)).into_response()
 }
 
 /// Delete a conversation

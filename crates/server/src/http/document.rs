@@ -60,18 +60,21 @@ const IDEMPOTENCY: (&str, &str) =
     ("Idempotency-Key", "1 to 128 visible ASCII characters; makes a repeated request harmless.");
 
 /// Operations whose answer can be given again.
-const REPEATABLE: [&str; 7] = [
+const REPEATABLE: [&str; 8] = [
     "remember",
     "remember_many",
     "correct_memory",
     "retract_memory",
     "open_conversation",
     "append_turn",
+    "summarise_conversation",
     "delete_conversation",
 ];
 
 /// Operations that may not fit the present state.
-const CONFLICTS: [&str; 8] = [
+const CONFLICTS: [&str; 10] = [
+    "open_conversation",
+    "hand_over_conversation",
     "correct_memory",
     "create_group",
     "create_tenant",
@@ -83,7 +86,8 @@ const CONFLICTS: [&str; 8] = [
 ];
 
 /// Operations that deliver content.
-const READS: [&str; 10] = [
+const READS: [&str; 11] = [
+    "hand_over_conversation",
     "resolve_citation",
     "look_up_answer",
     "check_authorization",
@@ -111,7 +115,11 @@ const REQUIREMENTS: &[(&str, &str)] = &[
     ("list_conversations", "R-028"),
     ("read_conversation", "R-016, R-034"),
     ("delete_conversation", "R-026"),
-    ("append_turn", "R-001, R-027"),
+    ("append_turn", "R-001, R-027, R-058"),
+    ("summarise_conversation", "R-018, R-019"),
+    ("hand_over_conversation", "R-033"),
+    ("organisation_switch", "R-033"),
+    ("set_organisation_switch", "R-033"),
     ("list_groups", "R-035"),
     ("create_group", "R-035"),
     ("delete_group", "R-029, R-035"),

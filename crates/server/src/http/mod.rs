@@ -9,6 +9,7 @@ mod context;
 mod conversations;
 mod document;
 mod groups;
+mod handover;
 mod health;
 mod keys;
 mod ledger;
@@ -129,6 +130,9 @@ fn api() -> OpenApiRouter<Face> {
         .routes(routes!(conversations::open, conversations::list))
         .routes(routes!(conversations::read, conversations::delete))
         .routes(routes!(conversations::append))
+        .routes(routes!(handover::summarise))
+        .routes(routes!(handover::hand_over))
+        .routes(routes!(handover::read, handover::set))
         .routes(routes!(groups::list, groups::create))
         .routes(routes!(groups::delete))
         .routes(routes!(groups::members, groups::change_members))

@@ -67,6 +67,10 @@ codes! {
     CONFLICT_REVISION = "conflict_revision", 409, "Another revision is current",
         "The memory was changed since the revision that expected_revision names. Read it and try again.";
     CONFLICT_EXISTS = "conflict_exists", 409, "Exists already", "A thing of that name exists.";
+    SWITCH_REFUSED = "switch_refused", 409, "Nothing goes along",
+        "The rule of this tenant for a change of the organisation is start_new. GET /v1/organisation-switch shows it.";
+    NO_APPROVED_SUMMARY = "no_approved_summary", 409, "No approved summary",
+        "The rule of this tenant allows an approved summary only, and there is none that still holds.";
     IDEMPOTENCY_CONFLICT = "idempotency_conflict", 422, "Idempotency key was used differently",
         "The same Idempotency-Key came earlier with another request. Use a new key for a new request.";
     BUDGET_TOO_SMALL = "budget_too_small", 422, "Budget too small",
@@ -229,6 +233,8 @@ impl From<Error> for Problem {
             Error::Invalid { field, reason } => FieldError::new(field, reason).into(),
             Error::Conflict(Conflict::Revision) => Self::of(Code::CONFLICT_REVISION),
             Error::Conflict(Conflict::Exists) => Self::of(Code::CONFLICT_EXISTS),
+            Error::Conflict(Conflict::Switch) => Self::of(Code::SWITCH_REFUSED),
+            Error::Conflict(Conflict::NoSummary) => Self::of(Code::NO_APPROVED_SUMMARY),
             Error::Conflict(Conflict::Idempotency) => Self::of(Code::IDEMPOTENCY_CONFLICT),
             Error::BudgetTooSmall { needed } => {
                 Self { needed_tokens: Some(needed), ..Self::of(Code::BUDGET_TOO_SMALL) }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use merkwelt_authz::Role;
 use merkwelt_domain::conversation::Speaker;
 use merkwelt_domain::memory::{Author, Kind, NoExpiryReason};
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{Content, Interval, Timestamp};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -45,6 +46,11 @@ pub(super) fn no_expiry_reason() -> Object {
 pub(super) fn speaker() -> Object {
     let words = Speaker::ALL.map(Speaker::name).into_iter().chain(["user"]);
     one_of(words, "Who spoke; `user` is read as `person`.")
+}
+
+/// What goes along when a person changes the organisation.
+pub(super) fn organisation_switch() -> Object {
+    one_of(OrganisationSwitch::ALL.map(OrganisationSwitch::name), "What goes along.")
 }
 
 /// What a key is for.

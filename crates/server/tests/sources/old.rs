@@ -1,7 +1,8 @@
 //! Old conversations: what was said from a revision that is no longer current is historical from the next request
 //! on, wherever it is read.
 
-use merkwelt_app::Settings;
+use merkwelt_app::{DocumentMemory, Settings};
+use merkwelt_authz::Role;
 use merkwelt_domain::basis::AfterRemoval;
 use serde_json::{Value, json};
 
@@ -11,10 +12,10 @@ use super::{Library, QUESTION, V1, V2};
 const SAID: &str = "You may return the goods within thirty days.";
 
 /// A conversation of anna in which the agent answered from the first revision.
-struct Talk {
-    library: Library,
-    source: String,
-    id: String,
+pub(super) struct Talk {
+    pub(super) library: Library,
+    pub(super) source: String,
+    pub(super) id: String,
 }
 
 impl Talk {
@@ -32,8 +33,12 @@ impl Talk {
         talk
     }
 
-    async fn kept() -> Self {
+    pub(super) async fn kept() -> Self {
         Self::begin(Stage::new(), json!({ "keep_days": 30 })).await
+    }
+
+    pub(super) async fn of_a_sitting() -> Self {
+        Self::begin(Stage::new(), json!({})).await
     }
 
     async fn say(&self, turn: Value) -> Answer {
@@ -41,7 +46,7 @@ impl Talk {
         self.library.stage.app("POST", &path, "anna").json(&turn).send().await
     }
 
-    async fn pack(&self) -> Value {
+    pub(super) async fn pack(&self) -> Value {
         self.ask(QUESTION).await.expect(200)
     }
 
@@ -50,12 +55,12 @@ impl Talk {
         self.library.stage.app("POST", "/v1/context", "anna").json(&body).send().await
     }
 
-    async fn read(&self) -> Value {
+    pub(super) async fn read(&self) -> Value {
         let path = format!("/v1/conversations/{}", self.id);
         self.library.stage.app("GET", &path, "anna").send().await.expect(200)
     }
 
-    async fn recalled(&self) -> Vec<Value> {
+    pub(super) async fn recalled(&self) -> Vec<Value> {
         let body = json!({ "question": QUESTION, "history": "all", "documents": false });
         let found = self.library.stage.app("POST", "/v1/recall", "anna").json(&body).send().await.expect(200);
         found["hits"].as_array().unwrap().clone()
@@ -223,4 +228,35 @@ async fn r_043_an_answer_of_a_conversation_is_given_again_there_only_and_goes_wi
     let path = format!("/v1/conversations/{}", talk.id);
     talk.library.stage.app("DELETE", &path, "anna").send().await.expect(200);
     post("/v1/answers/lookup", "anna", of_it).await.problem("not_found");
+}
+
+async fn keep(stage: &Stage, role: Role, purpose: &str, body: &Value) -> Answer {
+    let call = stage.call("POST", "/v1/memories").key(stage.key(role)).subject("anna");
+    call.header("merkwelt-purpose", purpose).json(body).send().await
+}
+
+#[tokio::test]
+async fn r_021_what_a_document_says_becomes_a_memory_only_under_a_policy_of_purpose_and_time() {
+    let fact = json!({ "kind": "user_fact", "text": "Returns take thirty days", "origin": "document" });
+    let without = Stage::new();
+    for role in [Role::App, Role::Agent] {
+        keep(&without, role, "onboarding", &fact).await.problem("invalid");
+    }
+    let policy = DocumentMemory { purpose: "onboarding".parse().unwrap(), keep_days: 30 };
+    let stage = Stage::with_settings(Settings { document_memory: Some(policy), ..Settings::default() });
+    keep(&stage, Role::App, "marketing", &fact).await.problem("invalid");
+    let made = keep(&stage, Role::Agent, "onboarding", &fact).await.expect(201);
+    let path = format!("/v1/memories/{}", made["id"].as_str().unwrap());
+    let read = stage.app("GET", &path, "anna").send().await.expect(200);
+    let item = &read["items"][0];
+    assert_eq!(
+        (&item["origin"]["author"], &item["expires_at"]),
+        (&json!("document"), &json!("2026-07-01T00:00:00.000Z"))
+    );
+    for (field, value) in [("expires_at", "2026-07-02T00:00:00Z"), ("no_expiry_reason", "company_knowledge")]
+    {
+        let mut long = fact.clone();
+        long[field] = json!(value);
+        keep(&stage, Role::App, "onboarding", &long).await.problem("invalid");
+    }
 }

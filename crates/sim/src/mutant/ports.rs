@@ -3,6 +3,7 @@
 use merkwelt_authz::{
     Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
 };
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{ConversationId, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp};
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
 use merkwelt_store::query::{Key, RecallQuery, ScanQuery};
@@ -126,6 +127,13 @@ impl Directory for Broken {
         group: &'a GroupName,
     ) -> Fut<'a, Result<Vec<SubjectRef>, Error>> {
         self.inner.members(pass, group)
+    }
+
+    fn organisation_switch<'a>(
+        &'a self,
+        pass: &'a Pass<'_, class::DirectoryRead>,
+    ) -> Fut<'a, Result<OrganisationSwitch, Error>> {
+        self.inner.organisation_switch(pass)
     }
 }
 

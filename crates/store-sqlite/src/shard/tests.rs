@@ -119,6 +119,7 @@ impl Stage {
                     tokens: 3,
                     expires_at: now.plus_days(3),
                     rests_on: RestsOn::default(),
+                    summary: None,
                 },
                 vector: None,
                 opening,

@@ -306,6 +306,7 @@ impl World {
             tokens: 5,
             expires_at: now.plus_days(30),
             rests_on: RestsOn::default(),
+            summary: None,
         };
         let vector = vector.map(|values| Vector { model: model(values.len()), values });
         NewTurn { turn, vector, opening: self.opening() }

@@ -7,6 +7,7 @@ use merkwelt_authz::{
 use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::memory::{Memory, Revision};
+use merkwelt_domain::summary::SummaryOf;
 use merkwelt_domain::{
     ConversationId, Env, GroupId, GroupName, MemoryId, Purpose, SubjectId, TenantId, Timestamp,
 };
@@ -152,6 +153,17 @@ impl<'s> Actor<'s> {
         self.say_from(conversation, text, RestsOn::default())
     }
 
+    /// Appends a summary.
+    #[track_caller]
+    pub(super) fn sum_up(
+        &self,
+        conversation: &ConversationId,
+        text: &str,
+        summary: SummaryOf,
+    ) -> Result<u32, Failure> {
+        self.append(conversation, text, RestsOn::default(), Some(summary))
+    }
+
     /// Appends a turn that rests on these revisions.
     #[track_caller]
     pub(super) fn say_from(
@@ -159,6 +171,17 @@ impl<'s> Actor<'s> {
         conversation: &ConversationId,
         text: &str,
         rests_on: RestsOn,
+    ) -> Result<u32, Failure> {
+        self.append(conversation, text, rests_on, None)
+    }
+
+    #[track_caller]
+    fn append(
+        &self,
+        conversation: &ConversationId,
+        text: &str,
+        rests_on: RestsOn,
+        summary: Option<SummaryOf>,
     ) -> Result<u32, Failure> {
         let now = self.subject.env().now();
         let turn = Turn {
@@ -170,6 +193,7 @@ impl<'s> Actor<'s> {
             tokens: 5,
             expires_at: now.plus_days(30),
             rests_on,
+            summary,
         };
         match self.one(Write::Append(NewTurn { turn, vector: None, opening: opening(self.subject) }))? {
             Outcome::Appended { number, .. } => Ok(number),

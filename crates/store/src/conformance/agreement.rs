@@ -218,6 +218,7 @@ impl History<'_> {
                 tokens: 5,
                 expires_at: Timestamp::from_millis(at.millis() + lives),
                 rests_on: RestsOn::default(),
+                summary: None,
             };
             let new = NewTurn { turn, vector: None, opening: opening(side) };
             commit(app(side, who), Write::Append(new))

@@ -4,10 +4,11 @@
 use merkwelt_domain::basis::{Basis, RestsOn};
 use merkwelt_domain::conversation::{Retention, Turn};
 use merkwelt_domain::memory::Revision;
-use merkwelt_domain::{ConversationId, SourceId};
+use merkwelt_domain::summary::SummaryOf;
+use merkwelt_domain::{ConversationId, SourceId, SummaryRule};
 
 use super::Failure;
-use super::actor::{app, listed_text};
+use super::actor::{app, listed_text, parse};
 use super::failure::{ensure, refused, same};
 use super::note::{ask, note};
 use super::subject::Subject;
@@ -132,6 +133,32 @@ pub fn r_058_a_turn_keeps_what_it_rests_on(s: &dyn Subject) -> Result<(), Failur
         .collect();
     found.sort_by_key(|(number, _)| *number);
     same(found.into_iter().map(|(_, bases)| bases).collect(), expected.to_vec(), "bases of the turns found")
+}
+
+/// A summary is a turn that says what it stands for; the newest is found by the conversation.
+pub fn r_018_the_newest_summary_of_a_conversation_is_found(s: &dyn Subject) -> Result<(), Failure> {
+    let (anna, bob) = (app(s, "anna"), app(s, "bob"));
+    let (conversation, other) = (anna.open()?, anna.open()?);
+    let newest = |id: &ConversationId| match anna.fetch(Key::Summary(id.clone()))? {
+        Some(Found::Turn(turn)) => Ok(Some((turn.number, turn.text.expose().to_owned(), turn.summary))),
+        None => Ok(None),
+        Some(_) => Err(Failure::new("a summary is no turn")),
+    };
+    anna.say(&conversation, "violins, one")?;
+    same(newest(&conversation)?, None, "summary before there is one")?;
+    let rule: SummaryRule = parse("support-7")?;
+    let about = |through, approved| {
+        SummaryOf::new(through, rule.clone(), approved).map_err(|_| Failure::new("a summary of no turn"))
+    };
+    anna.sum_up(&conversation, "first", about(1, true)?)?;
+    anna.say(&conversation, "violins, two")?;
+    anna.sum_up(&conversation, "second", about(3, false)?)?;
+    anna.say(&conversation, "violins, three")?;
+    same(newest(&conversation)?, Some((4, "second".to_owned(), Some(about(3, false)?))), "newest summary")?;
+    same(newest(&other)?, None, "summary of another conversation")?;
+    ensure(bob.fetch(Key::Summary(conversation.clone()))?.is_none(), "somebody else's summary is found")?;
+    anna.delete(&conversation)?;
+    same(newest(&conversation)?, None, "summary of a deleted conversation")
 }
 
 /// The store numbers turns; what the caller wrote is ignored.

@@ -77,6 +77,7 @@ macro_rules! conformance_checks {
                 r_029_a_membership_counts_from_the_next_request_on
                 r_029_the_grants_of_one_tenant_do_not_move_another_s
                 r_029_a_revoked_key_and_its_capabilities_are_worth_nothing
+                r_033_the_rule_for_a_change_of_the_organisation_is_the_tenants_own
                 r_035_a_deleted_group_takes_its_memories_out_of_sight
                 r_035_the_directory_tells_what_it_holds
             }
@@ -116,6 +117,7 @@ macro_rules! conformance_checks {
                 r_002_turns_of_a_session_are_not_kept
                 turns_are_numbered_from_one
                 r_058_a_turn_keeps_what_it_rests_on
+                r_018_the_newest_summary_of_a_conversation_is_found
             }
             paging {
                 paging_visits_each_record_once_while_others_are_written

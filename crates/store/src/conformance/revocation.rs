@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use merkwelt_authz::{ApiKey, Fut, GrantError, GrantSource, Grants, Principal, Role, action, authorize};
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{GroupId, TenantId};
 
 use super::actor::{Actor, actor, app, group, parse, second_tenant, tenant_admin};
@@ -211,6 +212,26 @@ pub fn r_029_the_grants_of_one_tenant_do_not_move_another_s(s: &dyn Subject) -> 
         block::on(s.backend().recall(pass, &query))
     })?;
     same(recalled.candidates.len(), 1, "hits")
+}
+
+/// What goes along when a person changes the organisation is said by each tenant for itself.
+pub fn r_033_the_rule_for_a_change_of_the_organisation_is_the_tenants_own(
+    s: &dyn Subject,
+) -> Result<(), Failure> {
+    let rule = |who: &Actor<'_>| {
+        who.act::<action::ReadSwitch, _>(|pass| block::on(s.backend().organisation_switch(pass)))
+    };
+    let admin = tenant_admin(s);
+    let other = second_tenant(s)?;
+    same(rule(&admin)?, OrganisationSwitch::StartNew, "rule that nobody set")?;
+    let n_entries = admin.entries()?.len();
+    for switch in [OrganisationSwitch::Continue, OrganisationSwitch::ApprovedSummary] {
+        admin.change(DirectoryChange::SetSwitch(switch))?;
+        admin.change(DirectoryChange::SetSwitch(switch))?;
+        same(rule(&app(s, "anna"))?, switch, "rule")?;
+    }
+    same(admin.entries()?.len(), n_entries + 2, "entries; the same rule again is none")?;
+    same(rule(&actor(s, &other, None))?, OrganisationSwitch::StartNew, "rule of the other tenant")
 }
 
 /// A key that is revoked proves nothing any more, and what it was minted before opens nothing.

@@ -3,6 +3,7 @@
 use merkwelt_authz::{Fut, GrantError, GrantSource, Grants, Pass, Principal, class};
 use merkwelt_domain::ids::base32;
 use merkwelt_domain::memory::Owner;
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{Env, GroupId, GroupName, SubjectId, SubjectRef, TenantId, Timestamp};
 use merkwelt_ledger::commitment::SubjectKey;
 use merkwelt_ledger::entry::{Draft, EntryType};
@@ -143,6 +144,17 @@ impl Directory for Reference {
             })
         })
     }
+
+    fn organisation_switch<'a>(
+        &'a self,
+        pass: &'a Pass<'_, class::DirectoryRead>,
+    ) -> Fut<'a, Result<OrganisationSwitch, Error>> {
+        Box::pin(async move {
+            self.under(pass, |state, view| {
+                state.cells.get(&view.tenant).map(|cell| cell.switch).ok_or(Error::NotFound)
+            })
+        })
+    }
 }
 
 impl State {
@@ -207,6 +219,14 @@ fn apply(
                 .members
                 .retain(|row| !(row.tenant == *tenant && row.group == group && row.subject == subject));
             member_entry(state, env, pass, "member_removed", &group, subject).map(Some)
+        }
+        DirectoryChange::SetSwitch(switch) => {
+            let cell = state.cells.get_mut(tenant).ok_or(Error::NotFound)?;
+            if std::mem::replace(&mut cell.switch, switch) == switch {
+                return Ok(None);
+            }
+            let (kind, word) = (EntryType::DirectoryChanged, format!("switch_{}", switch.name()));
+            admin_draft(pass, kind, &word, tenant.as_str(), None).map(Some)
         }
     }
 }

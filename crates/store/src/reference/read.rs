@@ -98,6 +98,12 @@ pub(super) fn find(state: &State, view: &View, key: &Key, now: Timestamp) -> Opt
             .find(|turn| turn.number == *number)
             .cloned()
             .map(Found::Turn),
+        Key::Summary(id) => state
+            .current_turns(view, id, now, None)
+            .filter(|turn| turn.summary.is_some())
+            .max_by_key(|turn| turn.number)
+            .cloned()
+            .map(Found::Turn),
         Key::Pack(id) => state
             .packs
             .iter()

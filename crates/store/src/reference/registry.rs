@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use merkwelt_authz::{Credential, CredentialSource, Fut, Pass, Role, class};
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{Env, KeyId, TenantId, Timestamp};
 use merkwelt_ledger::entry::EntryType;
 
@@ -54,7 +55,10 @@ impl State {
             return Err(Error::Exists);
         }
         let log = Log::begin(&tenant.id, env, tenant.created_at)?;
-        self.cells.insert(tenant.id.clone(), Cell { tenant, epochs: Epochs::default(), log });
+        self.cells.insert(
+            tenant.id.clone(),
+            Cell { tenant, epochs: Epochs::default(), log, switch: OrganisationSwitch::default() },
+        );
         Ok(())
     }
 

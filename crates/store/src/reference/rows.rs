@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use merkwelt_domain::conversation::{Conversation, Turn};
 use merkwelt_domain::memory::{Memory, Owner};
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{GroupId, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp};
 
 use crate::change::{IdempotencyKey, Receipt};
@@ -41,6 +42,7 @@ pub(super) struct Cell {
     pub(super) tenant: Tenant,
     pub(super) epochs: Epochs,
     pub(super) log: Log,
+    pub(super) switch: OrganisationSwitch,
 }
 
 /// A subject. Without a reference it is a tombstone: the pseudonym of somebody who was erased.

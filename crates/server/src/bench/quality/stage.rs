@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use merkwelt_app::OpenRequest;
 use merkwelt_app::{
     App, ContextRequest, EmbeddingModel, PackView, RecallRequest, RunContext, StatementRequest, TurnRequest,
 };
@@ -174,7 +175,8 @@ impl Stage {
 
     /// A conversation whose turns are kept.
     pub(super) fn open(&self, who: &Request) -> anyhow::Result<ConversationId> {
-        let opened = self.best().app.open_conversation(who, Retention::kept(3650)?, None);
+        let wanted = OpenRequest { retention: Retention::kept(3650)?, carried_over: None };
+        let opened = self.best().app.open_conversation(who, &wanted, None);
         match self.runtime.block_on(opened)?.outcomes.pop() {
             Some(Outcome::Opened { id }) => Ok(id),
             _ => bail!("no conversation was opened"),
