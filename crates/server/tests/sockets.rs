@@ -211,3 +211,19 @@ async fn who_is_told_to_stop_finishes_what_is_under_way() {
     timeout(SOON, served.task.join_next()).await.expect("the service does not stop");
     assert!(TcpStream::connect(served.address).await.is_err());
 }
+
+#[tokio::test]
+async fn an_answer_before_the_whole_body_says_that_the_connection_ends() {
+    let served = Served::start(Limits::default()).await;
+    let alive = |text: String| text.replace("connection: close\r\n", "");
+    let ended = |text: &str| text.contains("\r\n\r\n");
+    // The key is wrong, and the body is still on the way.
+    let socket = served.sent(&alive(Served::head("mk_wrong", 40))).await;
+    let early = timeout(SOON, until(&socket, ended)).await.unwrap();
+    assert!(early.starts_with("HTTP/1.1 401") && early.contains("connection: close"), "{early}");
+    // The whole body was read: the connection stays.
+    let key = served.stage.key(merkwelt_authz::Role::App).to_owned();
+    let socket = served.sent(&alive(Served::write(&key))).await;
+    let whole = timeout(SOON, until(&socket, ended)).await.unwrap();
+    assert!(whole.starts_with("HTTP/1.1 201") && !whole.contains("connection: close"), "{whole}");
+}

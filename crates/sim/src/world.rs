@@ -85,7 +85,13 @@ fn settings() -> Settings {
 
 /// Small caches, so that eviction happens all the time.
 fn options() -> Options {
-    Options { model: None, threads: Threads::Inline, shard_bytes_max: 24 * 1024, cells_max: 3 }
+    Options {
+        model: None,
+        threads: Threads::Inline,
+        shard_bytes_max: 24 * 1024,
+        cells_max: 3,
+        idle_ms_max: 60_000,
+    }
 }
 
 fn master() -> MasterKey {

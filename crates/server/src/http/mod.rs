@@ -27,6 +27,7 @@ mod source_views;
 mod sources;
 pub mod strict;
 mod tenants;
+mod unread;
 mod words;
 
 use std::sync::Arc;

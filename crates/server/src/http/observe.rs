@@ -15,6 +15,7 @@ use merkwelt_domain::ids::base32;
 use merkwelt_domain::{Env, KeyId, TenantId};
 
 use super::problem::{Code, Problem};
+use super::unread::Unread;
 use super::{Face, metrics};
 
 /// The id of a request, made here and echoed in every answer. What a caller sends under this name is
@@ -90,10 +91,11 @@ fn decision(who: Option<&Who>, problem: Option<&Problem>) -> Decision {
 }
 
 /// The outermost layer: gives the request its id, writes problems, counts and logs.
-pub(super) async fn observe(State(face): State<Face>, mut request: Request, next: Next) -> Response {
+pub(super) async fn observe(State(face): State<Face>, request: Request, next: Next) -> Response {
     // Only measured, never decided upon: the clock of decisions is `Env`.
     let started = tokio::time::Instant::now();
     let request_id = request_id(&*face.env);
+    let (mut request, unread) = Unread::watch(request);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = request.method().clone();
     let trail = Trail::default();
@@ -108,6 +110,7 @@ pub(super) async fn observe(State(face): State<Face>, mut request: Request, next
         response = written(problem, response, &request_id);
     }
     finish(&mut response, &request_id);
+    unread.close(&mut response);
     let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
     let who = trail.caller();
     let code = problem.as_ref().map(Problem::code);

@@ -199,6 +199,37 @@ impl Person {
         }
     }
 
+    /// Her house lets her conversation go along, and it is summed up and handed over to her alone.
+    fn hands_over(&self, asked: &Asked) {
+        let Self { voice, admin, conversation, mark, .. } = self;
+        let go = |voice: &Voice, method, template: &str, path: &str, body: Option<Value>| {
+            allowed(asked, voice, route(method, template), path, body)
+        };
+        let switch = "/v1/organisation-switch";
+        go(admin, "PUT", switch, switch, Some(json!({ "rule": "continue" })));
+        go(voice, "GET", switch, switch, None);
+        let summary = json!({ "text": format!("Summed up {mark}"), "through": 1, "rule": "support-7" });
+        let at = format!("/v1/conversations/{conversation}");
+        go(voice, "POST", "/v1/conversations/{id}/summary", &format!("{at}/summary"), Some(summary));
+        let handed = go(voice, "GET", "/v1/conversations/{id}/handover", &format!("{at}/handover"), None);
+        assert!(handed.body.contains(&format!("Summed up {mark}")), "{}", handed.body);
+    }
+
+    /// Nobody else hands it over, and only who runs the house says what goes along.
+    fn tries_to_take_over(&self, asked: &Asked, other: &Self) {
+        let at = format!("/v1/conversations/{}", other.conversation);
+        let summary = json!({ "text": "Taken over", "through": 1, "rule": "support-7" });
+        let switch = "/v1/organisation-switch";
+        for (voice, method, template, path, body) in [
+            (&self.voice, "POST", "/v1/conversations/{id}/summary", format!("{at}/summary"), Some(summary)),
+            (&self.voice, "GET", "/v1/conversations/{id}/handover", format!("{at}/handover"), None),
+            (&self.voice, "PUT", switch, switch.to_owned(), Some(json!({ "rule": "continue" }))),
+            (&self.auditor, "GET", switch, switch.to_owned(), None),
+        ] {
+            denied(asked, voice, route(method, template), &path, body);
+        }
+    }
+
     /// Her own things come to her, and nothing of `others`.
     fn reads(&self, asked: &Asked, others: &[String]) {
         let (memory, conversation, pack, passage) =
@@ -260,6 +291,7 @@ impl Person {
         no(voice, "POST", "/v1/memories/batch", "/v1/memories/batch", Some(json!({ "memories": [into] })));
         no(voice, "GET", "/v1/citations/{id}", &format!("/v1/citations/{}", other.passage), None);
         self.tries_sources(asked, other);
+        self.tries_to_take_over(asked, other);
         // The auditor reads evidence and nothing else; the application administers nothing.
         for (method, path, body) in [
             ("GET", "/v1/memories", None),
@@ -379,6 +411,7 @@ fn r_036_every_operation_is_allowed_and_denied_over_http_to_two_people_in_two_te
             let own = |other: &&Person| other.mark[..other.mark.len() - 1] == me.mark[..me.mark.len() - 1];
             let others: Vec<_> = past.iter().filter(|other| !own(other)).collect();
             let marks: Vec<_> = others.iter().map(|other| other.mark.clone()).collect();
+            me.hands_over(&asked);
             me.reads(&asked, &marks);
             others.iter().skip(nth % 2).step_by(2).for_each(|other| me.tries(&asked, other));
             me.reads(&asked, &marks);
