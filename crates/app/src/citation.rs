@@ -1,9 +1,9 @@
 //! Citations that people resolve: the exact text of a passage, and whether its revision is still the current
 //! one.
 
-use merkwelt_authz::{Request, action};
+use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::freshness::{Standing, admit};
-use merkwelt_domain::source::{Passage, PassageId};
+use merkwelt_domain::source::{Passage, PassageId, SourceHead};
 use merkwelt_domain::{ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::query::Key;
@@ -32,19 +32,8 @@ impl App {
         until_settled!(async {
             let allowed = self.allow::<action::Cite>(request).await?;
             let now = self.env.now();
-            let keys = [Key::PassageAt(id.clone())];
-            let passage = match self.backend.fetch(&allowed, &keys, now).await?.pop().flatten() {
-                Some(Found::Passage(passage)) => passage,
-                Some(
-                    Found::Memory(_)
-                    | Found::Conversation(..)
-                    | Found::Turn(_)
-                    | Found::Pack(_)
-                    | Found::Source(_),
-                )
-                | None => return Err(Error::NotFound.into()),
-            };
-            let superseded = self.successor(&allowed, &passage, now).await?;
+            let (passage, head) = self.cited(&allowed, id, now).await?;
+            let superseded = successor(&passage, head.as_ref());
             let (read_id, cited) = (ReadId::random(&*self.env), id.to_string());
             let answer = CitationView {
                 read_id: read_id.to_string(),
@@ -62,7 +51,7 @@ impl App {
                 request: cited.as_bytes(),
                 tokens: passage.tokens,
                 content_kept: "source",
-                knowledge: None,
+                knowledge: head.map(|head| head.knowledge),
             };
             let record = match admit(Record::Passage(passage.clone()), now, None) {
                 Ok(fresh) => Delivered::Current(fresh),
@@ -73,18 +62,39 @@ impl App {
         })
     }
 
-    /// What took the place of a passage's revision, if something did.
-    async fn successor(
+    /// A passage, and, if it is one of the past, which revision of its source is current. The two are read in one
+    /// snapshot: between two, the passage could become current again.
+    async fn cited(
         &self,
-        pass: &merkwelt_authz::Pass<'_, merkwelt_authz::class::Read>,
-        passage: &Passage,
+        pass: &Pass<'_, class::Read>,
+        id: &PassageId,
         now: Timestamp,
-    ) -> Result<Option<SupersededView>, Attempt> {
-        let since = match passage.standing {
-            Standing::Active => return Ok(None),
-            Standing::Superseded { at, .. } | Standing::Retracted { at } | Standing::Restricted { at } => at,
-        };
-        let head = self.head_of(pass, &passage.source, now).await?;
-        Ok(Some(view::superseded(since, head.as_ref())))
+    ) -> Result<(Passage, Option<SourceHead>), Attempt> {
+        let mut keys = vec![Key::PassageAt(id.clone())];
+        loop {
+            let (mut passage, mut head) = (None, None);
+            for found in self.backend.fetch(pass, &keys, now).await?.into_iter().flatten() {
+                match found {
+                    Found::Passage(found) => passage = Some(found),
+                    Found::Source(found) => head = Some(found),
+                    Found::Memory(_) | Found::Conversation(..) | Found::Turn(_) | Found::Pack(_) => {}
+                }
+            }
+            let passage = passage.ok_or(Error::NotFound)?;
+            if passage.standing == Standing::Active || keys.len() > 1 {
+                return Ok((passage, head));
+            }
+            keys.push(Key::Source(passage.source));
+        }
+    }
+}
+
+/// What took the place of a passage's revision, if something did.
+fn successor(passage: &Passage, head: Option<&SourceHead>) -> Option<SupersededView> {
+    match passage.standing {
+        Standing::Active => None,
+        Standing::Superseded { at, .. } | Standing::Retracted { at } | Standing::Restricted { at } => {
+            Some(view::superseded(at, head))
+        }
     }
 }

@@ -4,7 +4,7 @@
 use merkwelt_authz::{Pass, class};
 use merkwelt_domain::freshness::Fresh;
 use merkwelt_domain::memory::{Author, Memory, Owner};
-use merkwelt_domain::source::{Passage, PassageId};
+use merkwelt_domain::source::Passage;
 use merkwelt_domain::{KnowledgeEpoch, ReadId};
 use merkwelt_ledger::canonical::Integer;
 use merkwelt_ledger::commitment::{Commitment, OpeningKey};
@@ -134,8 +134,7 @@ impl App {
         };
         let record = ReadRecord {
             event,
-            standing: outgoing.iter().filter_map(shown).collect(),
-            passages: outgoing.iter().filter_map(passage).collect(),
+            standing: outgoing.iter().map(shown).collect(),
             knowledge: reading.knowledge,
             openings: openings.keys,
             keep_until: now.plus_days(self.settings.evidence_days),
@@ -146,24 +145,14 @@ impl App {
     }
 }
 
-fn shown(out: &Outgoing) -> Option<Shown> {
-    Some(match (&out.record, out.record.record()) {
+fn shown(out: &Outgoing) -> Shown {
+    match (&out.record, out.record.record()) {
         (Delivered::Sitting(_), Record::Turn(turn)) => Shown::Sitting(turn.conversation.clone()),
         (Delivered::Past(_), Record::Memory(memory)) => Shown::Past(memory.id.clone(), memory.revision),
+        (Delivered::Past(_), Record::Passage(passage)) => Shown::Cited(passage.id.clone()),
         (_, Record::Memory(memory)) => Shown::Current(memory.id.clone(), memory.revision),
         (_, Record::Turn(turn)) => Shown::Turn(turn.conversation.clone(), turn.number),
-        // Passages are asked for by their own rule.
-        (_, Record::Passage(_)) => return None,
-    })
-}
-
-fn passage(out: &Outgoing) -> Option<PassageId> {
-    match &out.record {
-        Delivered::Current(fresh) => match fresh.get() {
-            Record::Passage(passage) => Some(passage.id.clone()),
-            Record::Memory(_) | Record::Turn(_) => None,
-        },
-        Delivered::Past(_) | Delivered::Sitting(_) => None,
+        (_, Record::Passage(passage)) => Shown::Passage(passage.id.clone()),
     }
 }
 

@@ -15,6 +15,7 @@ mod marker;
 mod model;
 mod mutant;
 mod plan;
+mod shelf;
 mod sim;
 mod stage;
 mod twins;
@@ -24,6 +25,7 @@ mod world;
 
 pub use failure::{Failure, Property};
 pub use mutant::Mutant;
+pub use shelf::{ShelfReport, shelf};
 pub use sim::{Options, Report, replay, run};
 pub use twins::twins;
 pub use world::BackendKind;

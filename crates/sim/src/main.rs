@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::ExitCode;
 
-use merkwelt_sim::{BackendKind, Failure, Mutant, Options, replay, twins};
+use merkwelt_sim::{BackendKind, Failure, Mutant, Options, replay, shelf, twins};
 
 const USAGE: &str = "\
 merkwelt-sim --seed N [--trace]        run one seed; --trace tells every step
@@ -11,6 +11,7 @@ merkwelt-sim --seeds FROM..TO          run these seeds
 merkwelt-sim --fresh N                 run N random seeds
 merkwelt-sim twins --worlds N          compare N pairs of worlds
 merkwelt-sim twins --seed N            compare the pair of one seed
+merkwelt-sim shelf --fresh N           the runs of sources; the same options
 merkwelt-sim mutants                   name the deliberate defects
 options: --backend reference|sqlite, --steps N, --mutant NAME
 ";
@@ -18,6 +19,7 @@ options: --backend reference|sqlite, --steps N, --mutant NAME
 /// What to run.
 struct Wanted {
     twins: bool,
+    shelf: bool,
     mutants: bool,
     seeds: Vec<u64>,
     backend: BackendKind,
@@ -56,20 +58,30 @@ fn one(seed: u64, wanted: &Wanted) -> Result<String, Failure> {
     }
     let options = Options { mutant: wanted.mutant, ..Options::new(wanted.backend) };
     let options = Options { steps: wanted.steps.unwrap_or(options.steps), ..options };
+    if wanted.shelf {
+        return shelf(seed, options).map(|report| format!("{report:?}\n"));
+    }
     let tell: fn(&str) = |line| say(&format!("{line}\n"));
     replay(seed, options, wanted.trace.then_some(tell)).map(|report| format!("{report:?}\n"))
 }
 
 /// The command that shows a failure again.
 fn again(failure: &Failure, wanted: &Wanted) -> String {
-    let twins = if wanted.twins { "twins " } else { "" };
+    let kind = if wanted.twins {
+        "twins "
+    } else if wanted.shelf {
+        "shelf "
+    } else {
+        ""
+    };
     let steps = wanted.steps.map_or(String::new(), |steps| format!(" --steps {steps}"));
-    format!("merkwelt-sim {twins}--seed {} --backend {}{steps}", failure.seed, wanted.backend.name())
+    format!("merkwelt-sim {kind}--seed {} --backend {}{steps}", failure.seed, wanted.backend.name())
 }
 
 fn parse(args: Vec<String>) -> Option<Wanted> {
     let mut wanted = Wanted {
         twins: false,
+        shelf: false,
         mutants: false,
         seeds: Vec::new(),
         backend: BackendKind::Reference,
@@ -81,6 +93,7 @@ fn parse(args: Vec<String>) -> Option<Wanted> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "twins" => wanted.twins = true,
+            "shelf" => wanted.shelf = true,
             "mutants" => wanted.mutants = true,
             "--trace" => wanted.trace = true,
             "--seed" => wanted.seeds.push(args.next()?.parse().ok()?),

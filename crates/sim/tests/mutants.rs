@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-use merkwelt_sim::{BackendKind, Mutant, Options, Property, run, twins};
+use merkwelt_sim::{BackendKind, Mutant, Options, Property, run, shelf, twins};
 
 /// How many seeds a defect may live.
 const SEEDS: u64 = 200;
@@ -13,7 +13,9 @@ fn noticed(mutant: Mutant) -> Option<(u64, Property, String)> {
     let by_twins = mutant.noticed_by() == [Property::Twins];
     (1..=SEEDS).find_map(|seed| {
         let options = Options { mutant: Some(mutant), ..Options::new(BackendKind::Reference) };
-        let failure = if by_twins {
+        let failure = if mutant.of_sources() {
+            shelf(seed, options).err()
+        } else if by_twins {
             twins(seed, BackendKind::Reference, Some(mutant)).err()
         } else {
             run(seed, options).err()

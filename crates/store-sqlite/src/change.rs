@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::crypt::{OwnerKeys, Place};
 use crate::error::Sql as _;
-use crate::library::check_passages;
+use crate::library::passage_stands;
 use crate::rows::{owner_columns, plain_place, seal_vector};
 use crate::snapshot::{Viewer, admit, visible};
 use crate::terms::{self, Mark};
@@ -214,7 +214,6 @@ pub(crate) struct Read {
 /// What of a [`ReadRecord`] is left once its event became entries.
 pub(crate) struct ReadRest {
     standing: Vec<Shown>,
-    passages: Vec<merkwelt_domain::source::PassageId>,
     knowledge: Option<merkwelt_domain::KnowledgeEpoch>,
     openings: Vec<u8>,
     keep_until: Timestamp,
@@ -224,9 +223,9 @@ pub(crate) struct ReadRest {
 impl Read {
     /// Splits the event off.
     pub(crate) fn of(record: ReadRecord) -> (Self, merkwelt_store::change::ReadEvent) {
-        let ReadRecord { event, standing, passages, knowledge, openings, keep_until, pack } = record;
+        let ReadRecord { event, standing, knowledge, openings, keep_until, pack } = record;
         let id = event.id.as_str().to_owned();
-        let record = ReadRest { standing, passages, knowledge, openings, keep_until, pack };
+        let record = ReadRest { standing, knowledge, openings, keep_until, pack };
         (Self { id, record }, event)
     }
 }
@@ -247,7 +246,7 @@ fn check_standing(work: &Work<'_>, viewer: &Viewer, read: &ReadRest, at: Timesta
     if read.knowledge.is_some_and(|known| known != work.state.epochs.knowledge) {
         return Err(Error::ContentMoved);
     }
-    check_passages(work.db, viewer.subject(), &read.passages, at)
+    Ok(())
 }
 
 /// Whether something may be shown now as what it is about to be shown.
@@ -284,6 +283,9 @@ fn may_be_shown(work: &Work<'_>, viewer: &Viewer, shown: &Shown, at: i64) -> Res
                AND at <= :at AND expires_at > :at",
             named_params! { ":id": id.as_str(), ":number": number, ":at": at, ":subject": subject },
         ),
+        // INVARIANT: R-056, rights and currency are looked at again when an answer is released.
+        Shown::Passage(id) => passage_stands(work.db, subject, id, at, true),
+        Shown::Cited(id) => passage_stands(work.db, subject, id, at, false),
         Shown::Sitting(id) => exists(
             "SELECT 1 FROM conversations WHERE id = :id AND owner = :subject",
             named_params! { ":id": id.as_str(), ":subject": subject },

@@ -72,7 +72,7 @@ impl Cell {
     }
 
     /// Takes back a key whose row was refused: somebody else was first, or grants moved.
-    fn discard_unused(&self, owner: &str, refused: Option<Error>) {
+    pub(crate) fn discard_unused(&self, owner: &str, refused: Option<Error>) {
         // INVARIANT: no row is ever without its key. Where it is not known whether the row is durable, the key
         // stays; one without a row is of no use to anybody.
         if !matches!(refused, Some(Error::Unavailable | Error::Damaged)) {

@@ -63,6 +63,14 @@ macro_rules! current {
     };
 }
 
+/// What may be cited at `:now`: what is current, and what was until another revision took its place.
+macro_rules! citable {
+    () => {
+        "s.state = 1 AND r.approval = 1 AND (s.current = p.revision OR r.superseded_by IS NOT NULL)
+         AND (s.expires_at IS NULL OR s.expires_at > :now) AND r.received_at <= :latest"
+    };
+}
+
 /// The columns [`read_passage`] reads, in its order.
 macro_rules! passage_rows {
     () => {
@@ -93,12 +101,7 @@ impl Snapshot<'_> {
         current: bool,
     ) -> Result<Option<Passage>, Error> {
         const CURRENT: &str = concat!(passage_rows!(), current!(), " AND ", shown!());
-        const CITED: &str = concat!(
-            passage_rows!(),
-            "r.approval = 1 AND (s.current = p.revision OR r.superseded_by IS NOT NULL)
-             AND (s.expires_at IS NULL OR s.expires_at > :now) AND r.received_at <= :latest AND ",
-            shown!()
-        );
+        const CITED: &str = concat!(passage_rows!(), citable!(), " AND ", shown!());
         self.passage(
             if current { CURRENT } else { CITED },
             named_params! {
@@ -146,38 +149,32 @@ impl Snapshot<'_> {
     }
 }
 
-/// Refuses a read of passages that are no longer current, or no longer for this caller (R-056).
-pub(crate) fn check_passages(
+/// Whether a passage may be shown to a caller: as current, or as one of the past.
+pub(crate) fn passage_stands(
     db: &Connection,
     subject: Option<&str>,
-    passages: &[PassageId],
-    at: Timestamp,
-) -> Result<(), Error> {
-    if passages.is_empty() {
-        return Ok(());
+    id: &PassageId,
+    at: i64,
+    current: bool,
+) -> Result<bool, Error> {
+    macro_rules! one {
+        ($condition:expr) => {
+            concat!(
+                "SELECT 1 FROM passages AS p JOIN revisions AS r ON r.id = p.revision
+                   JOIN sources AS s ON s.id = p.source
+                 WHERE p.revision = :id AND p.number = :number AND p.body IS NOT NULL AND ",
+                $condition,
+                " AND ",
+                shown!()
+            )
+        };
     }
-    let mut statement = db
-        .prepare_cached(concat!(
-            "SELECT 1 FROM passages AS p JOIN revisions AS r ON r.id = p.revision
-               JOIN sources AS s ON s.id = p.source
-             WHERE p.revision = :id AND p.number = :number AND ",
-            current!(),
-            " AND ",
-            shown!()
-        ))
-        .sql()?;
-    for id in passages {
-        let stands = statement
-            .exists(named_params! {
-                ":id": id.revision.as_str(), ":number": id.number, ":now": at.millis(),
-                ":latest": at.millis().saturating_add(SKEW_MILLIS), ":subject": subject,
-            })
-            .sql()?;
-        if !stands {
-            return Err(Error::ContentMoved);
-        }
-    }
-    Ok(())
+    let sql = if current { one!(current!()) } else { one!(citable!()) };
+    let parameters = named_params! {
+        ":id": id.revision.as_str(), ":number": id.number, ":now": at,
+        ":latest": at.saturating_add(SKEW_MILLIS), ":subject": subject,
+    };
+    db.prepare_cached(sql).and_then(|mut statement| statement.exists(parameters)).sql()
 }
 
 fn source_body(cell: &Cell, id: &str, sealed: &[u8]) -> Result<(Title, Option<Content>), Error> {

@@ -155,6 +155,10 @@ pub enum Shown {
     Turn(ConversationId, u32),
     /// Turns of the present sitting of a conversation, which the store does not hold.
     Sitting(ConversationId),
+    /// A passage as current.
+    Passage(PassageId),
+    /// A passage of the past: cited, or part of a pack that is shown again.
+    Cited(PassageId),
 }
 
 /// A read to record before anything of it leaves.
@@ -165,9 +169,6 @@ pub struct ReadRecord {
     /// What is about to be released: the store refuses with [`crate::Error::ContentMoved`] if one of them may no
     /// longer be shown as it is.
     pub standing: Vec<Shown>,
-    /// The passages that are about to be released as current: refused in the same way if one of them no
-    /// longer is, or is no longer for this caller.
-    pub passages: Vec<PassageId>,
     /// The generation of sources and rights that what is released rests on as a whole, where it does: refused in
     /// the same way if it has risen since.
     pub knowledge: Option<KnowledgeEpoch>,

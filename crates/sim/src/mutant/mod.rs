@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use merkwelt_domain::memory::{Memory, Revision};
-use merkwelt_domain::{Env, MemoryId, SubjectId, TenantId};
+use merkwelt_domain::source::SourceHead;
+use merkwelt_domain::{Env, MemoryId, SourceId, SubjectId, TenantId};
 use merkwelt_store::Backend;
 use merkwelt_store::record::Page;
 
@@ -78,6 +79,18 @@ mutants! {
     RevokedKeyTaken = "revoked key taken", [Keys];
     /// The read event counts other tokens than were delivered.
     WrongCounters = "wrong counters", [Evidence];
+    /// Passages and generations are not looked at again when an answer is released.
+    NotAskedAgain = "release without asking again", [Current, Apart];
+    /// Which revision is current is asked once and remembered.
+    HeadsRemembered = "current revisions remembered", [Current, Apart];
+}
+
+impl Mutant {
+    /// Whether it is one of sources, which [`crate::shelf`] plays.
+    #[must_use]
+    pub fn of_sources(self) -> bool {
+        matches!(self, Self::NotAskedAgain | Self::HeadsRemembered)
+    }
 }
 
 /// What a defective part remembers.
@@ -93,6 +106,8 @@ pub(crate) struct Memo {
     prefixes: BTreeMap<TenantId, Page>,
     /// What a defect put into answers; the store would refuse to release it.
     put_in: BTreeSet<(MemoryId, Revision)>,
+    /// The first head of each source.
+    heads: BTreeMap<SourceId, SourceHead>,
     calls: u64,
 }
 

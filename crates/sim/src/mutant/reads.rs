@@ -3,7 +3,7 @@
 use merkwelt_authz::{Pass, class};
 use merkwelt_domain::freshness::Standing;
 use merkwelt_domain::memory::{Kind, Memory, Revision};
-use merkwelt_domain::{MemoryId, TenantId};
+use merkwelt_domain::{MemoryId, TenantId, Timestamp};
 use merkwelt_store::Error;
 use merkwelt_store::analysis::analyse;
 use merkwelt_store::query::{Key, KindSet, Listing, RecallQuery, ScanQuery};
@@ -44,7 +44,28 @@ impl Broken {
             | Mutant::HalfABatch
             | Mutant::RevocationLost
             | Mutant::RevokedKeyTaken
-            | Mutant::WrongCounters => {}
+            | Mutant::WrongCounters
+            | Mutant::NotAskedAgain
+            | Mutant::HeadsRemembered => {}
+        }
+        Ok(found)
+    }
+
+    /// A fetch with the defect, if it is one of fetching.
+    pub(super) async fn fetched(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        keys: &[Key],
+        now: Timestamp,
+    ) -> Result<Vec<Option<Found>>, Error> {
+        let mut found = self.inner.fetch(pass, keys, now).await?;
+        if self.is(Mutant::HeadsRemembered) {
+            let mut memo = self.memo();
+            for found in &mut found {
+                if let Some(Found::Source(head)) = found {
+                    *head = memo.heads.entry(head.id.clone()).or_insert_with(|| head.clone()).clone();
+                }
+            }
         }
         Ok(found)
     }

@@ -76,6 +76,10 @@ impl Broken {
                 let epochs = Epochs::default();
                 return Ok(Receipt { outcomes: Vec::new(), entry: Some(nowhere()), epochs, replayed: false });
             }
+            Mutant::NotAskedAgain | Mutant::HeadsRemembered => {
+                record.standing.retain(|shown| !matches!(shown, Shown::Passage(_) | Shown::Cited(_)));
+                record.knowledge = None;
+            }
             Mutant::DoubleEvent if self.every(4) => {
                 let again = again(&record, ReadId::random(&*self.env));
                 let receipt = self.inner.commit(Batch::read(pass, record, at)).await?;
@@ -89,7 +93,11 @@ impl Broken {
                 let memo = self.memo();
                 record.standing.retain(|shown| match shown {
                     Shown::Current(id, revision) => !memo.put_in.contains(&(id.clone(), *revision)),
-                    Shown::Past(..) | Shown::Turn(..) | Shown::Sitting(_) => true,
+                    Shown::Past(..)
+                    | Shown::Turn(..)
+                    | Shown::Sitting(_)
+                    | Shown::Passage(_)
+                    | Shown::Cited(_) => true,
                 });
             }
             Mutant::WrongCounters => record.event.tokens += 1,
@@ -206,7 +214,6 @@ fn again(record: &ReadRecord, id: ReadId) -> ReadRecord {
             items: event.items.clone(),
         },
         standing: record.standing.clone(),
-        passages: record.passages.clone(),
         knowledge: record.knowledge,
         openings: record.openings.clone(),
         keep_until: record.keep_until,

@@ -70,8 +70,8 @@ impl Cell {
         let reached = self.env.reach(FaultPoint::AfterKey).map_err(|_| Error::Unavailable);
         let receipt = reached
             .and_then(|()| self.write_blocking(move |work| commit(work, &viewer, &witness, staged, at)));
-        if is_new && receipt.is_err() {
-            let _ = self.ring.discard(source.as_str());
+        if let (true, Err(refused)) = (is_new, &receipt) {
+            self.discard_unused(source.as_str(), Some(*refused));
         }
         if deletes && receipt.is_ok() {
             self.finish_deletion(&source)?;

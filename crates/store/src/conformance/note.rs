@@ -164,7 +164,6 @@ pub(super) fn reading(
     };
     let mut items = Vec::new();
     let mut standing = Vec::new();
-    let mut passages = Vec::new();
     for record in records {
         let (id, revision, at, personal) = match record {
             Record::Memory(memory) => {
@@ -177,7 +176,7 @@ pub(super) fn reading(
                 (turn.conversation.as_str(), turn.number, turn.at, true)
             }
             Record::Passage(passage) => {
-                passages.push(passage.id.clone());
+                standing.push(Shown::Passage(passage.id.clone()));
                 (passage.id.revision.as_str(), passage.id.number, passage.received_at, false)
             }
         };
@@ -207,5 +206,5 @@ pub(super) fn reading(
         items,
     };
     let keep_until = subject.env().now().plus_days(30);
-    Ok(ReadRecord { event, standing, passages, knowledge: None, openings: vec![7; 32], keep_until, pack })
+    Ok(ReadRecord { event, standing, knowledge: None, openings: vec![7; 32], keep_until, pack })
 }

@@ -12,7 +12,7 @@ use super::library::{backend, documents, first, groups, sha256, texts};
 use super::note::{ask, near, note, reading, vector};
 use super::subject::Subject;
 use super::{Failure, block};
-use crate::change::Batch;
+use crate::change::{Batch, Shown};
 use crate::error::Error;
 use crate::query::{Key, RecallQuery};
 use crate::record::Record;
@@ -231,6 +231,10 @@ pub fn r_056_a_passage_is_checked_again_when_it_is_released(s: &dyn Subject) -> 
     let stale = found()?;
     own.replace(&id, &["Returned within seven days."])?;
     refused(anna.deliver(&stale), Error::ContentMoved)?;
+    // As one of the past it may be shown, as long as its source may.
+    let past: Vec<_> = stale.iter().filter_map(cited).collect();
+    same(past.len(), 1, "superseded passage")?;
+    past.iter().try_for_each(|shown| anna.show(shown.clone()).map(drop))?;
     let foreign = found()?;
     same(foreign.len(), 1, "current passage")?;
     own.change_source(SourceChange::Admit { source: id.clone(), audience: NewAudience::Tenant })?;
@@ -238,9 +242,19 @@ pub fn r_056_a_passage_is_checked_again_when_it_is_released(s: &dyn Subject) -> 
     admin.create_group("board")?;
     own.change_source(SourceChange::Admit { source: id.clone(), audience: groups(&["board"])? })?;
     refused(anna.deliver(&foreign), Error::ContentMoved)?;
+    past.iter().try_for_each(|shown| refused(anna.show(shown.clone()), Error::ContentMoved))?;
     own.change_source(SourceChange::Admit { source: id.clone(), audience: NewAudience::Tenant })?;
+    past.iter().try_for_each(|shown| anna.show(shown.clone()).map(drop))?;
     own.change_source(SourceChange::Withdraw { source: id })?;
+    past.iter().try_for_each(|shown| refused(anna.show(shown.clone()), Error::ContentMoved))?;
     refused(anna.deliver(&foreign), Error::ContentMoved)
+}
+
+fn cited(record: &Record) -> Option<Shown> {
+    match record {
+        Record::Passage(passage) => Some(Shown::Cited(passage.id.clone())),
+        Record::Memory(_) | Record::Turn(_) => None,
+    }
 }
 
 /// Every relevant change of sources and of rights raises the knowledge epoch; a memory does not.

@@ -371,6 +371,8 @@ fn may_be_shown(state: &State, view: &View, shown: &Shown, at: Timestamp) -> boo
         Shown::Past(id, revision) => Key::MemoryAt(id.clone(), *revision),
         Shown::Turn(id, number) => Key::Turn(id.clone(), *number),
         Shown::Sitting(id) => Key::Conversation(id.clone()),
+        Shown::Passage(id) => Key::Passage(id.clone()),
+        Shown::Cited(id) => Key::PassageAt(id.clone()),
     };
     match (find(state, view, &key, at), shown) {
         (Some(Found::Memory(memory)), Shown::Current(_, revision)) => memory.revision == *revision,
@@ -394,12 +396,6 @@ pub(super) fn read(
     }
     if record.knowledge.is_some_and(|known| known != view.epochs.knowledge) {
         return Err(Error::ContentMoved);
-    }
-    for id in &record.passages {
-        // INVARIANT: R-056, rights and currency are looked at again when an answer is released.
-        if !state.current_passages(&view, at, None).any(|shown| shown.passage.id == *id) {
-            return Err(Error::ContentMoved);
-        }
     }
     if let Some(pack) = record.pack {
         if state.packs.iter().any(|row| row.tenant == view.tenant && row.pack.id == pack.id) {
