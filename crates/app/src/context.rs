@@ -145,7 +145,7 @@ impl App {
         let route = route(wanted.question.expose(), wanted.state);
         let vector = self.question_vector(&wanted.question).await;
         let query = turn_query(wanted, vector, kept.as_ref(), route, now);
-        let recalled = self.backend.recall(pass, &query).await?;
+        let recalled = self.search(pass, query).await?;
         let (memories, reused) = self.prefix(pass, recalled.epochs, now).await?;
         let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
         let n_turns_max = usize::try_from(wanted.budget.tokens() / TOKENS_PER_TURN_MIN).unwrap_or(usize::MAX);

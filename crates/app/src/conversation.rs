@@ -137,7 +137,7 @@ impl App {
         turn: &TurnRequest,
         now: Timestamp,
     ) -> Result<Option<Vector>, Attempt> {
-        if self.model.is_none() {
+        if self.engine().is_none() {
             return Ok(None);
         }
         let listing = Listing::TurnsBackwards(turn.conversation.clone());

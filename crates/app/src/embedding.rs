@@ -55,15 +55,10 @@ pub fn embed_passages(embedder: &dyn Embedder, texts: &[&str]) -> Vec<Option<Vec
     texts.chunks(TEXTS_PER_CALL_MAX).flat_map(|chunk| embed_call(embedder, Role::Passage, chunk)).collect()
 }
 
-/// One call of the engine. If it fails, each text is tried alone, so that one spoils no other.
+/// One call of the engine; `None` for a text that it cannot embed.
 fn embed_call(embedder: &dyn Embedder, role: Role, texts: &[&str]) -> Vec<Option<Vec<f32>>> {
-    if let Ok(made) = embedder.embed(role, texts)
-        && made.len() == texts.len()
-    {
-        return made.into_iter().map(Embedding::into_vec).map(Some).collect();
-    }
-    let one = |text: &&str| embedder.embed(role, &[*text]).ok()?.pop().map(Embedding::into_vec);
-    if texts.len() == 1 { vec![None] } else { texts.iter().map(one).collect() }
+    let made = embedder.embed_each(role, texts).into_iter();
+    made.map(|made| made.ok().map(Embedding::into_vec)).collect()
 }
 
 /// How many of `texts` go into the next call: at least one of them.
@@ -116,10 +111,15 @@ impl App {
         Some((self.embed(Role::Query, &[question]).await.pop().flatten()?, fusion))
     }
 
+    /// The engine, if it can be asked now.
+    pub(crate) fn engine(&self) -> Option<&EmbeddingModel> {
+        self.model.as_ref().filter(|model| model.embedder.is_available())
+    }
+
     /// One call of the engine, off this thread. As many results as texts.
     async fn embed(&self, role: Role, texts: &[&Content]) -> Vec<Option<Vector>> {
         let without = || texts.iter().map(|_| None).collect();
-        let Some(model) = &self.model else { return without() };
+        let Some(model) = self.engine() else { return without() };
         let (answer, answered) = mpsc::sync_channel(1);
         let embedder = Arc::clone(&model.embedder);
         let owned: Vec<Content> = texts.iter().map(|text| (*text).clone()).collect();

@@ -98,10 +98,10 @@ impl App {
         merkwelt_authz::authenticate(&*self.backend, presented, self.env.now()).await
     }
 
-    /// How searches are ranked now: `lexical` until an embedding model is installed.
+    /// How searches are ranked now: `lexical` while there is no embedding model, or its engine is away.
     #[must_use]
     pub fn retrieval(&self) -> &'static str {
-        if self.model.is_some() { "hybrid" } else { "lexical" }
+        if self.engine().is_some() { "hybrid" } else { "lexical" }
     }
 
     /// The settings it runs with.

@@ -1,6 +1,6 @@
 //! Search: authorise → search → freshness → record → release, on one screen (I-4).
 
-use merkwelt_authz::{Request, action};
+use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::freshness::{Fresh, admit};
 use merkwelt_domain::{Content, ConversationId, Interval, ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
@@ -50,7 +50,7 @@ impl App {
         let allowed = self.allow::<action::Recall>(request).await?;
         let now = self.env.now();
         let vector = self.question_vector(&search.question).await;
-        let recalled = self.backend.recall(&allowed, &query(search, vector, now)).await?;
+        let recalled = self.search(&allowed, query(search, vector, now)).await?;
         let mut admitted = admit_all(recalled.candidates.clone(), now, search.interval);
         let footings =
             self.footings(&allowed, rested_on(turns(admitted.iter().map(|(f, _)| f.get()))), now).await?;
@@ -75,6 +75,21 @@ impl App {
         let mut reading = self.retrieval_reading(read_id, search, &recalled, &outgoing);
         reading.knowledge = footings.knowledge();
         self.release(&allowed, reading, &outgoing, body, None).await
+    }
+
+    /// Searches; by words alone where the vectors of a tenant are of another model (I-14), as in a file that was
+    /// brought back from before the model changed.
+    pub(crate) async fn search(
+        &self,
+        pass: &Pass<'_, class::Read>,
+        query: RecallQuery,
+    ) -> Result<Recalled, merkwelt_store::Error> {
+        match self.backend.recall(pass, &query).await {
+            Err(merkwelt_store::Error::ModelMismatch) if query.vector.is_some() => {
+                self.backend.recall(pass, &RecallQuery { vector: None, ..query }).await
+            }
+            answer => answer,
+        }
     }
 
     fn retrieval_reading<'a>(

@@ -31,7 +31,45 @@ pub trait Embedder: Send + Sync {
     /// The engine failed or delivered something that is no embedding; then nothing is returned for the
     /// whole call.
     fn embed(&self, role: Role, texts: &[&str]) -> Result<Vec<Embedding>, Error>;
+
+    /// The same text by text, so that one that cannot be embedded spoils no other. As many results as texts, in
+    /// their order. An engine that is away is asked once and not for every text.
+    fn embed_each(&self, role: Role, texts: &[&str]) -> Vec<Result<Embedding, Error>> {
+        match self.embed(role, texts) {
+            Ok(made) if made.len() == texts.len() => made.into_iter().map(Ok).collect(),
+            Ok(_) if texts.len() == 1 => vec![Err(COUNT)],
+            Err(error) if texts.len() == 1 || error.is_away() => {
+                texts.iter().map(|_| Err(error.clone())).collect()
+            }
+            Ok(_) | Err(_) => self.one_by_one(role, texts),
+        }
+    }
+
+    /// [`Embedder::embed_each`] with a call for each text, until the engine is found to be away.
+    fn one_by_one(&self, role: Role, texts: &[&str]) -> Vec<Result<Embedding, Error>> {
+        let mut away = None;
+        let one = |text: &&str| {
+            if let Some(error) = &away {
+                return Err(Error::clone(error));
+            }
+            let made = self.embed(role, &[*text]).and_then(|mut made| made.pop().ok_or(COUNT));
+            if let Err(error) = &made
+                && error.is_away()
+            {
+                away = Some(error.clone());
+            }
+            made
+        };
+        texts.iter().map(one).collect()
+    }
+
+    /// Whether it can be asked now. While it cannot, texts are found by their words.
+    fn is_available(&self) -> bool {
+        true
+    }
 }
+
+const COUNT: Error = Error::Engine("another number of vectors than of texts");
 
 /// Why there is no embedding. The text never appears in it (I-12).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +92,17 @@ pub enum Error {
     /// The engine failed; the text says where, without content.
     #[error("the embedding engine failed: {0}")]
     Engine(&'static str),
+    /// The engine is away and would fail for every text; it says nothing about this one.
+    #[error("the embedding engine is away: {0}")]
+    Away(&'static str),
+}
+
+impl Error {
+    /// Whether another text would fail now just the same.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Away(_))
+    }
 }
 
 /// A vector of length one with the dimension of its model.
@@ -154,6 +203,45 @@ mod tests {
         assert_eq!(Embedding::new(2, vec![f32::INFINITY, 1.0], false), Err(Error::NotFinite));
         assert_eq!(Embedding::new(2, vec![0.0, -0.0], false), Err(Error::Zero));
         assert_eq!(Embedding::new(0, vec![], false), Err(Error::Zero));
+    }
+
+    /// Refuses texts that say so, alone or among others; away once it met such a text.
+    struct Moody(std::sync::atomic::AtomicUsize, Descriptor);
+
+    impl Embedder for Moody {
+        fn descriptor(&self) -> &Descriptor {
+            &self.1
+        }
+
+        fn embed(&self, _: Role, texts: &[&str]) -> Result<Vec<Embedding>, Error> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if texts.contains(&"gone") {
+                return Err(Error::Away("asleep"));
+            }
+            if texts.contains(&"bad") {
+                return Err(Error::NotFinite);
+            }
+            texts.iter().map(|_| Embedding::new(2, vec![1.0, 0.0], false)).collect()
+        }
+    }
+
+    #[test]
+    fn one_text_that_cannot_be_embedded_spoils_no_other_and_an_engine_that_is_away_is_asked_once() {
+        let descriptor = crate::hash::HashEmbedder::new(2, 8).unwrap().descriptor().clone();
+        let moody = Moody(std::sync::atomic::AtomicUsize::new(0), descriptor);
+        let calls = || moody.0.swap(0, std::sync::atomic::Ordering::Relaxed);
+        let ok = |texts: &[&str]| {
+            moody.embed_each(Role::Passage, texts).iter().map(Result::is_ok).collect::<Vec<_>>()
+        };
+        assert_eq!((ok(&["a", "b"]), calls()), (vec![true, true], 1));
+        assert_eq!((ok(&["a", "bad", "c"]), calls()), (vec![true, false, true], 4));
+        assert_eq!((ok(&["gone", "b", "c"]), calls()), (vec![false; 3], 1));
+        // It goes away while texts are tried one by one.
+        assert_eq!(
+            moody.one_by_one(Role::Query, &["a", "gone", "c"]).iter().filter(|r| r.is_ok()).count(),
+            1
+        );
+        assert_eq!(calls(), 2);
     }
 
     #[test]

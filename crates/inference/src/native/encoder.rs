@@ -53,6 +53,11 @@ impl Encoder {
         Ok(Self { shape, kernels, source, words_at, positions, norm, layers })
     }
 
+    /// Whether the file is still the one that was opened.
+    pub(super) fn file_is_whole(&self) -> bool {
+        self.source.unchanged().is_ok()
+    }
+
     /// The kernels in use.
     pub(super) fn kernels(&self) -> Kernels {
         self.kernels
@@ -61,6 +66,7 @@ impl Encoder {
     /// The mean token vector of each text, not yet of length one. Texts are token ids, none empty, none
     /// longer than the table of positions.
     pub(super) fn encode(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, Error> {
+        self.source.unchanged()?;
         let hidden = self.shape.hidden;
         let mut x = self.word_vectors(texts)?;
         // The first norm adds nothing to the word vectors.

@@ -29,6 +29,38 @@ const NORMALISER_VERSION: u32 = 1;
 /// Texts are encoded together up to this many tokens: enough to fetch weights seldom, little memory.
 const BATCH_TOKENS: usize = 512;
 
+/// Dimension and token limit of the pinned file.
+const PINNED_SHAPE: (usize, usize) = (384, 512);
+
+/// What the pinned model is, known before its file is there.
+///
+/// # Errors
+/// None; the description of the pinned model is valid.
+pub fn pinned() -> Result<Descriptor, crate::descriptor::Error> {
+    describe(crate::models::FILE_SHA256.to_owned(), PINNED_SHAPE.0, PINNED_SHAPE.1)
+}
+
+fn describe(
+    revision: String,
+    dimension: usize,
+    max_tokens: usize,
+) -> Result<Descriptor, crate::descriptor::Error> {
+    Descriptor::new(Fields {
+        id: "multilingual-e5-small-q4".to_owned(),
+        revision,
+        dimension,
+        max_tokens,
+        pooling: Pooling::Mean,
+        normalize: true,
+        query_prefix: "query: ".to_owned(),
+        passage_prefix: "passage: ".to_owned(),
+        // Measured: cosines of unrelated texts lie around .75, one in a hundred below .70.
+        cosine_floor: 0.70,
+        cosine_span: 0.25,
+        normaliser_version: NORMALISER_VERSION,
+    })
+}
+
 /// Why a model cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -94,20 +126,7 @@ impl E5 {
         let normaliser = std::mem::take(&mut image.normaliser);
         let tokenizer = Unigram::new(&image.pieces, normaliser, image.specials)?;
         let encoder = Encoder::new(image, kernels)?;
-        let descriptor = Descriptor::new(Fields {
-            id: "multilingual-e5-small-q4".to_owned(),
-            revision,
-            dimension: shape.hidden,
-            max_tokens: shape.positions,
-            pooling: Pooling::Mean,
-            normalize: true,
-            query_prefix: "query: ".to_owned(),
-            passage_prefix: "passage: ".to_owned(),
-            // Measured: cosines of unrelated texts lie around .75, one in a hundred below .70.
-            cosine_floor: 0.70,
-            cosine_span: 0.25,
-            normaliser_version: NORMALISER_VERSION,
-        })?;
+        let descriptor = describe(revision, shape.hidden, shape.positions)?;
         Ok(Self { descriptor, tokenizer, encoder })
     }
 
@@ -121,7 +140,8 @@ impl E5 {
 
     fn encode(&self, batch: &[Tokens], into: &mut Vec<Embedding>) -> Result<(), embed::Error> {
         let ids: Vec<&[u32]> = batch.iter().map(|tokens| tokens.ids.as_slice()).collect();
-        let vectors = self.encoder.encode(&ids).map_err(|_| embed::Error::Engine("model file"))?;
+        // Only the file can fail, and it fails for every text.
+        let vectors = self.encoder.encode(&ids).map_err(|_| embed::Error::Away(FILE_CHANGED))?;
         for (vector, tokens) in vectors.into_iter().zip(batch) {
             into.push(Embedding::new(self.descriptor.dimension(), vector, tokens.truncated)?);
         }
@@ -129,9 +149,15 @@ impl E5 {
     }
 }
 
+const FILE_CHANGED: &str = "the model file was changed or cannot be read any more";
+
 impl Embedder for E5 {
     fn descriptor(&self) -> &Descriptor {
         &self.descriptor
+    }
+
+    fn is_available(&self) -> bool {
+        self.encoder.file_is_whole()
     }
 
     fn embed(&self, role: Role, texts: &[&str]) -> Result<Vec<Embedding>, embed::Error> {

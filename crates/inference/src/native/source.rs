@@ -10,19 +10,50 @@ use super::Error;
 /// Bytes with a known length that can be read at any position by several threads.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// An open file and its length in bytes.
+    /// An open file and what it was when it was opened.
     #[cfg(unix)]
-    File(File, u64),
+    File(File, Stamp),
     /// Everything in memory.
     #[cfg_attr(unix, cfg(any(test, fuzzing)))]
     Memory(Vec<u8>),
+}
+
+/// Length of a file and when its bytes changed last.
+#[cfg(unix)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    len: u64,
+    written_at: (i64, i64),
+}
+
+#[cfg(unix)]
+impl Stamp {
+    fn of(file: &File) -> Result<Self, Error> {
+        use std::os::unix::fs::MetadataExt as _;
+        let found = file.metadata().map_err(|error| Error::Read(error.kind()))?;
+        Ok(Self { len: found.len(), written_at: (found.mtime(), found.mtime_nsec()) })
+    }
 }
 
 impl Source {
     /// An open file. Where positions cannot be read without moving a shared cursor it is read whole.
     #[cfg(unix)]
     pub(super) fn file(file: File, len: u64) -> Result<Self, Error> {
-        Ok(Self::File(file, len))
+        let mut stamp = Stamp::of(&file)?;
+        stamp.len = len;
+        Ok(Self::File(file, stamp))
+    }
+
+    /// Refuses a file that somebody wrote into after it was opened: its word vectors would be of another model.
+    pub(super) fn unchanged(&self) -> Result<(), Error> {
+        match self {
+            #[cfg(unix)]
+            Self::File(file, stamp) if Stamp::of(file)? != *stamp => Err(Error::Malformed("it was changed")),
+            #[cfg(unix)]
+            Self::File(..) => Ok(()),
+            #[cfg_attr(unix, cfg(any(test, fuzzing)))]
+            Self::Memory(_) => Ok(()),
+        }
     }
 
     /// An open file. Where positions cannot be read without moving a shared cursor it is read whole.
@@ -39,7 +70,7 @@ impl Source {
     pub(super) fn len(&self) -> u64 {
         match self {
             #[cfg(unix)]
-            Self::File(_, len) => *len,
+            Self::File(_, stamp) => stamp.len,
             #[cfg_attr(unix, cfg(any(test, fuzzing)))]
             Self::Memory(bytes) => bytes.len() as u64,
         }

@@ -30,6 +30,12 @@ fn verified() -> Option<models::VerifiedModel> {
     found.map(|path| models::verify_file(&path).unwrap())
 }
 
+#[test]
+fn what_is_said_of_the_pinned_model_before_its_file_is_there_is_what_the_file_says() {
+    let Some(model) = model() else { return };
+    assert_eq!(*model.descriptor(), super::super::pinned().unwrap());
+}
+
 struct Probe {
     text: String,
     ids: Vec<u32>,

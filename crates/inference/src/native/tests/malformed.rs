@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::kernels::{Kernels, PORTABLE};
-use super::super::{Error, Source};
+use super::super::{E5, Error, Source};
 use super::synthetic::{Random, file, open};
 use crate::embed::{Embedder as _, Role};
 
@@ -95,4 +95,27 @@ fn reading_beyond_the_end_is_refused_before_memory_is_taken() {
     assert!(source.read(u64::MAX, 1).is_err());
     assert!(source.read(5, 6).is_err());
     assert_eq!(source.read(5, 5).unwrap(), [0; 5]);
+}
+
+#[cfg(unix)]
+#[test]
+fn i_014_a_model_file_that_is_changed_while_it_is_in_use_gives_no_vector_any_more() {
+    let path = std::env::temp_dir().join(format!("merkwelt-inference-{}-changed", std::process::id()));
+    let bytes = file();
+    std::fs::write(&path, &bytes).unwrap();
+    let opened = std::fs::File::open(&path).unwrap();
+    let source = Source::file(opened, bytes.len() as u64).unwrap();
+    let model = E5::from_source(source, "00".repeat(32), PORTABLE).unwrap();
+    assert!(model.is_available() && model.embed(Role::Query, &["ab"]).is_ok());
+    // As `cp` does: the same file with another content, here of another length.
+    std::fs::write(&path, [bytes.as_slice(), b"more"].concat()).unwrap();
+    assert!(!model.is_available());
+    assert!(model.embed(Role::Query, &["ab"]).unwrap_err().is_away());
+    // A name that is taken away hurts nobody who has the file open.
+    std::fs::write(&path, &bytes).unwrap();
+    let opened = std::fs::File::open(&path).unwrap();
+    let source = Source::file(opened, bytes.len() as u64).unwrap();
+    let model = E5::from_source(source, "00".repeat(32), PORTABLE).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(model.is_available() && model.embed(Role::Query, &["ab"]).is_ok());
 }
