@@ -2,8 +2,9 @@
 //! tenant stands in one SQLite file, so one transaction covers a change, the permission it rests on and its
 //! evidence.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use merkwelt_domain::{Env, TenantId, Timestamp};
@@ -30,6 +31,16 @@ use crate::writer::Writer;
 /// Open read connections that are kept per cell.
 const READERS_MAX: usize = 2;
 
+/// Tenants in which something was written without a vector, until somebody takes them up.
+pub(crate) type Unfilled = Arc<Mutex<BTreeSet<TenantId>>>;
+
+/// What a cell is told of vectors.
+#[derive(Clone)]
+pub(crate) struct Vectors {
+    pub(crate) model: Option<ModelId>,
+    pub(crate) unfilled: Unfilled,
+}
+
 /// An open cell.
 pub(crate) struct Cell {
     pub(crate) tenant: TenantId,
@@ -40,6 +51,10 @@ pub(crate) struct Cell {
     pub(crate) shard: ShardPlace,
     /// The model the instance is configured with; vectors of another are refused.
     pub(crate) model: Option<ModelId>,
+    /// Where a write notes that a row is without a vector, for after its commit.
+    pub(crate) lacking: AtomicBool,
+    /// The tenants with such rows, told after the commit.
+    pub(crate) unfilled: Unfilled,
     /// The analysis by which kept terms were made, if nothing changed.
     pub(crate) analysis: Mark,
     /// When it was last used, in uses of the instance.
@@ -59,14 +74,14 @@ impl Cell {
         tenant: &TenantId,
         secrets: &TenantSecrets,
         env: &Arc<dyn Env>,
-        model: Option<ModelId>,
+        vectors: Vectors,
         at: Timestamp,
     ) -> Result<Self, OpenError> {
         layout.make_tenant(tenant)?;
         let ring = Keyring::create(tenant, &layout.keys(tenant))?;
         let path = layout.cell(tenant);
         let writer = Writer::over(schema::create(&schema::CELL, &path)?);
-        let cell = Self::assemble(tenant, secrets, env, model, (ring, writer, path))?;
+        let cell = Self::assemble(tenant, secrets, env, vectors, (ring, writer, path))?;
         cell.begin(&secrets.seed, at).map_err(|error| on_open(error, schema::CELL.name))?;
         layout.sync(tenant)?;
         Ok(cell)
@@ -78,12 +93,12 @@ impl Cell {
         tenant: &TenantId,
         secrets: &TenantSecrets,
         env: &Arc<dyn Env>,
-        model: Option<ModelId>,
+        vectors: Vectors,
     ) -> Result<Self, OpenError> {
         let ring = Keyring::open(tenant, &layout.keys(tenant))?;
         let path = layout.cell(tenant);
         let writer = Writer::over(schema::open(&schema::CELL, &path)?);
-        let cell = Self::assemble(tenant, secrets, env, model, (ring, writer, path))?;
+        let cell = Self::assemble(tenant, secrets, env, vectors, (ring, writer, path))?;
         cell.recognise(&secrets.seed)?;
         Ok(cell)
     }
@@ -111,7 +126,7 @@ impl Cell {
         tenant: &TenantId,
         secrets: &TenantSecrets,
         env: &Arc<dyn Env>,
-        model: Option<ModelId>,
+        vectors: Vectors,
         (ring, writer, path): (Keyring, Writer, PathBuf),
     ) -> Result<Self, OpenError> {
         Ok(Self {
@@ -121,7 +136,9 @@ impl Cell {
             ring,
             writer,
             shard: ShardPlace::default(),
-            model,
+            model: vectors.model,
+            lacking: AtomicBool::new(false),
+            unfilled: vectors.unfilled,
             analysis: Mark::present(),
             used: AtomicU64::new(0),
             used_at: AtomicI64::new(env.now().millis()),

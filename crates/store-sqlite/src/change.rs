@@ -1,6 +1,8 @@
 //! A batch inside the writer's transaction: the capability is checked again, each write is applied, and the
 //! evidence of everything that changed is appended in order. Either all of it is kept or nothing.
 
+use std::sync::atomic::Ordering;
+
 use merkwelt_domain::Timestamp;
 use merkwelt_domain::freshness::SKEW_MILLIS;
 use merkwelt_domain::ids::base32;
@@ -401,7 +403,10 @@ impl Change<'_, '_> {
         vector: Option<&Vector>,
     ) -> Result<Option<Vec<u8>>, Error> {
         self.check_model(vector)?;
-        let Some(vector) = vector else { return Ok(None) };
+        let Some(vector) = vector else {
+            self.work.cell.lacking.store(true, Ordering::Relaxed);
+            return Ok(None);
+        };
         self.work.state.model.get_or_insert_with(|| vector.model.clone());
         seal_vector(self.work.cell, keys, place, &vector.values).map(Some)
     }

@@ -252,26 +252,37 @@ impl Control {
 
     /// The embedding model the instance was configured with, if it ever was.
     pub(crate) fn model(&self) -> Result<Option<ModelId>, OpenError> {
-        let text: Option<Vec<u8>> = self
-            .connection
-            .query_row("SELECT value FROM meta WHERE name = 'model'", [], |row| row.get(0))
-            .optional()
-            .opening(NAME)?;
-        text.map(|bytes| {
-            String::from_utf8(bytes).map(|t| ModelId::recorded(&t)).map_err(|_| OpenError::Damaged(NAME))
-        })
-        .transpose()
+        self.model_at("model")
     }
 
     pub(crate) fn set_model(&self, model: &ModelId) -> Result<(), OpenError> {
-        self.connection
-            .execute(
-                "INSERT INTO meta (name, value) VALUES ('model', ?1)
+        self.set_mark("model", Some(model.as_str().as_bytes()))
+    }
+
+    /// What is kept under a name, if anything is.
+    pub(crate) fn mark(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
+        let sql = "SELECT value FROM meta WHERE name = ?1";
+        self.connection.query_row(sql, [name], |row| row.get(0)).optional().opening(NAME)
+    }
+
+    /// Keeps a value under a name, or nothing.
+    pub(crate) fn set_mark(&self, name: &str, value: Option<&[u8]>) -> Result<(), OpenError> {
+        let done = match value {
+            Some(value) => self.connection.execute(
+                "INSERT INTO meta (name, value) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                [model.as_str().as_bytes()],
-            )
-            .opening(NAME)?;
-        Ok(())
+                (name, value),
+            ),
+            None => self.connection.execute("DELETE FROM meta WHERE name = ?1", [name]),
+        };
+        done.map(|_| ()).opening(NAME)
+    }
+
+    /// A model that is kept under a name.
+    pub(crate) fn model_at(&self, name: &str) -> Result<Option<ModelId>, OpenError> {
+        let text =
+            self.mark(name)?.map(String::from_utf8).transpose().map_err(|_| OpenError::Damaged(NAME))?;
+        Ok(text.map(|text| ModelId::recorded(&text)))
     }
 }
 

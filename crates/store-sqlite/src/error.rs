@@ -45,7 +45,7 @@ pub enum OpenError {
     DamagedLog(&'static str),
     /// The vectors come from another embedding model (I-14).
     #[error(
-        "vectors are of model {recorded}, the installed model is {configured}; install the former, or start without a model"
+        "vectors are of model {recorded}, the configured model is {configured}; run `merkwelt reembed`, configure the former, or start without a model (--no-model)"
     )]
     OtherModel {
         /// The model of the stored vectors.

@@ -1,7 +1,9 @@
 //! Vectors for what was written while no embedding model was there. Small transactions, each of which leaves
 //! nothing half done, so it can be stopped and begun again at any time.
 
-use merkwelt_domain::Timestamp;
+use std::collections::BTreeSet;
+
+use merkwelt_domain::{TenantId, Timestamp};
 use merkwelt_store::Error;
 use merkwelt_store::analysis::turn_passage;
 use merkwelt_store::query::ModelId;
@@ -10,8 +12,9 @@ use zeroize::Zeroizing;
 
 use crate::cell::Cell;
 use crate::crypt::Place;
-use crate::error::Sql as _;
+use crate::error::{OpenError, Sql as _};
 use crate::instance::Sqlite;
+use crate::library::{passage_place, passage_words};
 use crate::pool::lock;
 use crate::rows::{blob_at, memory_place, open_words, seal_vector, text_at, turn_place};
 use crate::shard::Touch;
@@ -31,12 +34,30 @@ pub struct Filled {
     pub failed: u64,
 }
 
+/// Where in a tenant the filling goes on; the beginning by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FillPlace {
+    table: Table,
+    after: i64,
+}
+
+/// What one small transaction of the filling did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FillStep {
+    /// Rows that have got a vector.
+    pub filled: u64,
+    /// Rows that were tried and are still without.
+    pub failed: u64,
+    /// Where to go on; none at the end.
+    pub next: Option<FillPlace>,
+}
+
 /// What makes vectors: one result per text, in their order, `None` for a text that cannot be embedded.
 pub type EmbedTexts<'e> = dyn FnMut(&[&str]) -> Vec<Option<Vec<f32>>> + 'e;
 
 impl Sqlite {
     /// Gives a vector of `model` to every current row that is ranked and has none, in all tenants: memories
-    /// but rules, and kept turns, each by the text as when it is written. `progress` is called after
+    /// but rules, kept turns and passages, each by the text as when it is written. `progress` is called after
     /// every transaction, and not at all if nothing is missing. Blocks.
     ///
     /// # Errors
@@ -50,10 +71,8 @@ impl Sqlite {
     ) -> Result<Filled, Error> {
         let mut done = Filled::default();
         let mut missing = Vec::new();
-        let mut tenants = lock(&self.inner.control).tenant_ids();
-        tenants.sort();
-        for tenant in tenants {
-            let counted = self.inner.cell(&tenant).and_then(|cell| cell.snapshot(count));
+        for tenant in self.tenant_ids() {
+            let counted = self.inner.cell(&tenant).and_then(|cell| cell.snapshot(count_missing));
             let count = match self.inner.noting(&tenant, counted) {
                 // Of a damaged tenant nothing is searched; it does not keep the others waiting.
                 Err(Error::Damaged) => continue,
@@ -65,66 +84,173 @@ impl Sqlite {
             }
         }
         for tenant in missing {
-            let cell = self.inner.cell(&tenant)?;
-            for table in [Table::Memories, Table::Turns] {
-                fill_table(&cell, table, model, embed, &mut |filled, failed| {
-                    done.filled += filled;
-                    done.failed += failed;
+            let mut place = Some(FillPlace::default());
+            while let Some(from) = place {
+                let step = self.fill_some(&tenant, model, from, embed)?;
+                (done.filled, done.failed) = (done.filled + step.filled, done.failed + step.failed);
+                if step.filled + step.failed > 0 {
                     progress(done);
-                })?;
+                }
+                place = step.next;
             }
         }
         Ok(done)
     }
+
+    /// One small transaction of the same in one tenant. A row that cannot be embedded is passed by. Blocks.
+    ///
+    /// # Errors
+    /// As of [`Sqlite::fill_vectors`]; [`Error::Damaged`] of a tenant that cannot be read.
+    pub fn fill_some(
+        &self,
+        tenant: &TenantId,
+        model: &ModelId,
+        from: FillPlace,
+        embed: &mut EmbedTexts<'_>,
+    ) -> Result<FillStep, Error> {
+        let done = self.inner.cell(tenant).and_then(|cell| {
+            let rows = cell.snapshot(|cell, db| pending(cell, db, from, Column::Vector))?;
+            step(rows, from, |rows| {
+                let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
+                let made = with_vectors(embed(&texts), rows);
+                let model = model.clone();
+                cell.write_blocking(move |work| write(work, from.table, &model, &made))
+            })
+        });
+        self.inner.noting(tenant, done)
+    }
+
+    /// All tenants, in order.
+    #[must_use]
+    pub fn tenant_ids(&self) -> Vec<TenantId> {
+        let mut tenants = lock(&self.inner.control).tenant_ids();
+        tenants.sort();
+        tenants
+    }
+
+    /// The tenants in which rows were written without a vector since this was asked last.
+    #[must_use]
+    pub fn take_unfilled(&self) -> BTreeSet<TenantId> {
+        std::mem::take(&mut *lock(&self.inner.unfilled))
+    }
+
+    /// Binds the data to a model that came after they were opened, as [`Sqlite::open`] does with
+    /// [`crate::Options::model`]. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError::OtherModel`] if there are vectors of another (I-14).
+    pub fn adopt_model(&self, model: &ModelId) -> Result<(), OpenError> {
+        self.inner.check_model(model)
+    }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Table {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Table {
+    #[default]
     Memories,
     Turns,
+    Passages,
+}
+
+/// Which column a vector is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    /// The one that is searched.
+    Vector,
+    /// The one of the model that comes next.
+    Next,
 }
 
 /// A row without a vector.
-struct Pending {
-    seq: i64,
-    id: String,
-    number: u32,
-    owner: String,
-    text: Zeroizing<String>,
+pub(crate) struct Pending {
+    pub(crate) seq: i64,
+    pub(crate) id: String,
+    pub(crate) number: u32,
+    pub(crate) owner: String,
+    pub(crate) text: Zeroizing<String>,
 }
 
 impl Table {
-    /// Rows without a vector behind `?1` that hold at `?2`. Nothing of a subject that is being erased.
-    fn rows(self) -> String {
+    pub(crate) const ALL: [Self; 3] = [Self::Memories, Self::Turns, Self::Passages];
+
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            // Kind 0 is `feedback`, the first of `Kind::ALL`: rules are never ranked.
-            Self::Memories => {
-                "FROM memories WHERE seq > ?1 AND vector IS NULL AND standing = 0 AND kind <> 0
-                 AND (expires_at IS NULL OR expires_at > ?2)"
-            }
-            Self::Turns => "FROM turns WHERE seq > ?1 AND vector IS NULL AND expires_at > ?2",
+            Self::Memories => "memories",
+            Self::Turns => "turns",
+            Self::Passages => "passages",
         }
-        .to_owned()
-            + " AND owner NOT IN (SELECT id FROM subjects WHERE erasing = 1)"
+    }
+
+    fn next(self) -> Option<Self> {
+        match self {
+            Self::Memories => Some(Self::Turns),
+            Self::Turns => Some(Self::Passages),
+            Self::Passages => None,
+        }
+    }
+
+    /// Rows without a vector behind `?1` that hold at `?2`. Nothing of a subject that is being erased.
+    fn rows(self, column: Column) -> String {
+        let missing = match column {
+            Column::Vector => "vector IS NULL",
+            Column::Next => "vector_next IS NULL",
+        };
+        let rest = match self {
+            // Kind 0 is `feedback`, the first of `Kind::ALL`: rules are never ranked.
+            Self::Memories => "standing = 0 AND kind <> 0 AND (expires_at IS NULL OR expires_at > ?2)",
+            Self::Turns => "expires_at > ?2",
+            // A deletion takes the terms away. What was superseded is searched by nobody, but it may be made
+            // current again, so its vectors are made anew where it has some.
+            Self::Passages => {
+                "terms IS NOT NULL AND body IS NOT NULL AND ?2 = ?2 AND (vector IS NOT NULL
+                 OR revision IN (SELECT id FROM revisions WHERE superseded_by IS NULL))"
+            }
+        };
+        format!(
+            "FROM {} WHERE seq > ?1 AND {missing} AND {rest}
+             AND owner NOT IN (SELECT id FROM subjects WHERE erasing = 1)",
+            self.source()
+        )
+    }
+
+    /// The table, with an owner in every one.
+    fn source(self) -> &'static str {
+        match self {
+            Self::Memories => "memories",
+            Self::Turns => "turns",
+            Self::Passages => "(SELECT *, source AS owner FROM passages)",
+        }
     }
 
     fn columns(self) -> &'static str {
         match self {
             Self::Memories => "seq, id, revision, owner, body, written_at",
             Self::Turns => "seq, conversation, number, owner, body, at",
+            Self::Passages => "seq, revision, number, owner, body, 0",
         }
     }
 
-    fn place<'a>(self, cell: &'a Cell, row: (&'a str, u32), column: &'static str) -> Place<'a> {
+    pub(crate) fn place<'a>(self, cell: &'a Cell, row: (&'a str, u32), column: &'static str) -> Place<'a> {
         match self {
             Self::Memories => memory_place(&cell.tenant, row.0, row.1, column),
             Self::Turns => turn_place(&cell.tenant, row.0, row.1, column),
+            Self::Passages => passage_place(&cell.tenant, row.0, row.1, column),
+        }
+    }
+
+    /// The condition by which one row is met: `?1` and `?2` are its key.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Memories => "id = ?1 AND revision = ?2 AND standing = 0",
+            Self::Turns => "conversation = ?1 AND number = ?2",
+            Self::Passages => "revision = ?1 AND number = ?2 AND terms IS NOT NULL",
         }
     }
 
     fn words(self, plain: &[u8]) -> Result<Zeroizing<String>, Error> {
         match self {
             Self::Memories => open_words(plain).map(|(text, _)| text),
+            Self::Passages => passage_words(plain),
             Self::Turns => {
                 let text = std::str::from_utf8(plain).map_err(|_| Error::Damaged)?;
                 Ok(Zeroizing::new(text.to_owned()))
@@ -135,6 +261,7 @@ impl Table {
     fn touch(self, row: &Pending) -> Result<Touch, Error> {
         match self {
             Self::Memories => row.id.parse().map(Touch::Memory).map_err(|_| Error::Damaged),
+            Self::Passages => row.owner.parse().map(Touch::Source).map_err(|_| Error::Damaged),
             Self::Turns => {
                 let conversation = row.id.parse().map_err(|_| Error::Damaged)?;
                 Ok(Touch::Turn(conversation, row.number))
@@ -143,59 +270,76 @@ impl Table {
     }
 }
 
-fn count(cell: &Cell, db: &Connection) -> Result<u64, Error> {
+/// How many rows are without a vector.
+fn count_missing(cell: &Cell, db: &Connection) -> Result<u64, Error> {
+    count(cell, db, Column::Vector)
+}
+
+/// How many rows are without a vector in a column.
+pub(crate) fn count(cell: &Cell, db: &Connection, column: Column) -> Result<u64, Error> {
     let now = cell.env.now().millis();
     let mut n = 0;
-    for table in [Table::Memories, Table::Turns] {
-        let sql = format!("SELECT count(*) {}", table.rows());
+    for table in Table::ALL {
+        let sql = format!("SELECT count(*) {}", table.rows(column));
         let found: u64 = db.query_row(&sql, (0_i64, now), |row| row.get(0)).sql()?;
         n += found;
     }
     Ok(n)
 }
 
-fn fill_table(
-    cell: &Cell,
-    table: Table,
-    model: &ModelId,
-    embed: &mut EmbedTexts<'_>,
-    report: &mut dyn FnMut(u64, u64),
-) -> Result<(), Error> {
-    let mut after = 0;
-    loop {
-        let rows = cell.snapshot(|cell, db| pending(cell, db, table, after))?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        // A row that cannot be embedded is passed by; the next start tries it again.
-        after = last.seq;
-        let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
-        let vectors = embed(&texts);
-        let n_rows = rows.len() as u64;
-        let made: Vec<_> =
-            rows.into_iter().zip(vectors).filter_map(|(row, made)| Some((row, made?))).collect();
-        let model = model.clone();
-        let filled = cell.write_blocking(move |work| write(work, table, &model, &made))?;
-        report(filled, n_rows.saturating_sub(filled));
+/// Does one small transaction over the rows that were found at `from`, and says where to go on.
+pub(crate) fn step(
+    rows: Vec<Pending>,
+    from: FillPlace,
+    fill: impl FnOnce(Vec<Pending>) -> Result<u64, Error>,
+) -> Result<FillStep, Error> {
+    let Some(last) = rows.last() else {
+        let next = from.table.next().map(|table| FillPlace { table, after: 0 });
+        return Ok(FillStep { next, ..FillStep::default() });
+    };
+    let (after, n_rows) = (last.seq, rows.len() as u64);
+    let filled = fill(rows)?;
+    let next = Some(FillPlace { table: from.table, after });
+    Ok(FillStep { filled, failed: n_rows.saturating_sub(filled), next })
+}
+
+impl FillPlace {
+    pub(crate) fn table(self) -> Table {
+        self.table
     }
 }
 
-fn pending(cell: &Cell, db: &Connection, table: Table, after: i64) -> Result<Vec<Pending>, Error> {
-    let sql = format!("SELECT {} {} ORDER BY seq LIMIT {ROWS_MAX}", table.columns(), table.rows());
+/// The rows that have got a vector, with it.
+pub(crate) fn with_vectors(made: Vec<Option<Vec<f32>>>, rows: Vec<Pending>) -> Vec<(Pending, Vec<f32>)> {
+    rows.into_iter().zip(made).filter_map(|(row, made)| Some((row, made?))).collect()
+}
+
+/// The next rows without a vector in a column.
+pub(crate) fn pending(
+    cell: &Cell,
+    db: &Connection,
+    from: FillPlace,
+    column: Column,
+) -> Result<Vec<Pending>, Error> {
+    let table = from.table;
+    let sql = format!("SELECT {} {} ORDER BY seq LIMIT {ROWS_MAX}", table.columns(), table.rows(column));
     let mut statement = db.prepare_cached(&sql).sql()?;
-    let mut rows = statement.query((after, cell.env.now().millis())).sql()?;
+    let mut rows = statement.query((from.after, cell.env.now().millis())).sql()?;
     let mut found = Vec::with_capacity(ROWS_MAX);
     while let Some(row) = rows.next().sql()? {
         let (id, owner) = (text_at(row, 1)?, text_at(row, 3)?);
         let number: u32 = row.get(2).sql()?;
         let place = table.place(cell, (id, number), "body");
         let plain = cell.owner_keys(owner)?.sealer.open(place, blob_at(row, 4)?)?;
+        let words = table.words(&plain)?;
         found.push(Pending {
             seq: row.get(0).sql()?,
             id: id.to_owned(),
             number,
             owner: owner.to_owned(),
             text: match table {
-                Table::Memories => table.words(&plain)?,
-                Table::Turns => passage(cell, db, (id, number), &table.words(&plain)?, row.get(5).sql()?)?,
+                Table::Memories | Table::Passages => words,
+                Table::Turns => passage(cell, db, (id, number), &words, row.get(5).sql()?)?,
             },
         });
     }
@@ -234,22 +378,9 @@ fn write(
     if work.state.model.as_ref().or(work.cell.model.as_ref()).is_some_and(|known| known != model) {
         return Err(Error::ModelMismatch);
     }
-    // By its number, not by its place in the file: what was deleted or replaced meanwhile is met no more.
-    let sql = match table {
-        Table::Memories => {
-            "UPDATE memories SET vector = ?3 WHERE id = ?1 AND revision = ?2 AND standing = 0 AND vector IS NULL"
-        }
-        Table::Turns => {
-            "UPDATE turns SET vector = ?3 WHERE conversation = ?1 AND number = ?2 AND vector IS NULL"
-        }
-    };
     let mut filled = 0;
     for (row, values) in made {
-        let keys = work.cell.owner_keys(&row.owner)?;
-        let place = table.place(work.cell, (&row.id, row.number), "vector");
-        let sealed = seal_vector(work.cell, &keys, place, values)?;
-        let mut statement = work.db.prepare_cached(sql).sql()?;
-        if statement.execute((&row.id, row.number, sealed)).sql()? == 1 {
+        if put(work, table, Column::Vector, row, values)? {
             work.touched.push(table.touch(row)?);
             filled += 1;
         }
@@ -260,4 +391,25 @@ fn write(
         work.state.epochs.content = work.state.epochs.content.next();
     }
     Ok(filled)
+}
+
+/// Puts one vector in its place. By its number, not by its place in the file: what was deleted or replaced
+/// meanwhile is met no more.
+pub(crate) fn put(
+    work: &Work<'_>,
+    table: Table,
+    column: Column,
+    row: &Pending,
+    values: &[f32],
+) -> Result<bool, Error> {
+    let keys = work.cell.owner_keys(&row.owner)?;
+    let place = table.place(work.cell, (&row.id, row.number), "vector");
+    let sealed = seal_vector(work.cell, &keys, place, values)?;
+    let column = match column {
+        Column::Vector => "vector",
+        Column::Next => "vector_next",
+    };
+    let sql = format!("UPDATE {} SET {column} = ?3 WHERE {} AND {column} IS NULL", table.name(), table.key());
+    let mut statement = work.db.prepare_cached(&sql).sql()?;
+    Ok(statement.execute((&row.id, row.number, sealed)).sql()? == 1)
 }

@@ -16,7 +16,7 @@ use merkwelt_store::evidence::founding_draft;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::{Error, Founding, KeyInfo, NewKey, Tenant};
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Unfilled, Vectors};
 use crate::control::{Control, TenantSecrets};
 use crate::crypt::MasterKey;
 use crate::error::{Ailing, OpenError, on_open};
@@ -88,6 +88,7 @@ pub(crate) struct Inner {
     cells: Mutex<BTreeMap<TenantId, Arc<Cell>>>,
     /// Held while a cell is opened or a tenant is made, so that no cell is ever opened twice.
     opening: Mutex<()>,
+    pub(crate) unfilled: Unfilled,
     uses: AtomicU64,
     /// Tenants that cannot be served, or not fully, as far as it was noticed.
     ailing: Mutex<BTreeMap<TenantId, OpenError>>,
@@ -163,7 +164,10 @@ impl Sqlite {
         let control = Control::open(&layout.control(), master)?;
         let inner = Inner::over(layout, lock, control, env, options);
         inner.probe_tenants()?;
-        inner.check_model()?;
+        inner.resume_swap()?;
+        if let Some(configured) = &inner.options.model {
+            inner.check_model(configured)?;
+        }
         inner.resume().map_err(|error| on_open(error, schema::CONTROL.name))?;
         Ok(Self::over(Arc::new(inner)))
     }
@@ -218,6 +222,7 @@ impl Inner {
             options,
             cells: Mutex::new(BTreeMap::new()),
             opening: Mutex::new(()),
+            unfilled: Unfilled::default(),
             uses: AtomicU64::new(0),
             ailing: Mutex::new(BTreeMap::new()),
             rested_at: AtomicI64::new(0),
@@ -277,8 +282,7 @@ impl Inner {
         at: Timestamp,
     ) -> Result<(), OpenError> {
         let secrets = TenantSecrets::random(self.env.as_ref());
-        let model = self.options.model.clone();
-        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, model, at)?;
+        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, self.vectors(), at)?;
         let file = schema::CONTROL.name;
         if system {
             lock(&self.control).set_system(&tenant.id);
@@ -314,8 +318,7 @@ impl Inner {
             return Err(Error::NotFound);
         }
         let secrets = TenantSecrets::random(self.env.as_ref());
-        let model = self.options.model.clone();
-        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, model, at);
+        let cell = Cell::create(&self.layout, &tenant.id, &secrets, &self.env, self.vectors(), at);
         let cell = cell.map_err(|error| {
             let _ = self.layout.remove_tenant(&tenant.id);
             error.to_store()
@@ -349,8 +352,12 @@ impl Inner {
         Ok(KeyInfo { credential, label, created_at: at })
     }
 
-    fn check_model(&self) -> Result<(), OpenError> {
-        let Some(configured) = &self.options.model else { return Ok(()) };
+    pub(crate) fn vectors(&self) -> Vectors {
+        Vectors { model: self.options.model.clone(), unfilled: Arc::clone(&self.unfilled) }
+    }
+
+    /// Refuses a model if the data have vectors of another, and binds the data to it if they have none (I-14).
+    pub(crate) fn check_model(&self, configured: &ModelId) -> Result<(), OpenError> {
         let recorded = lock(&self.control).model()?;
         let other = |recorded: &ModelId| OpenError::OtherModel {
             recorded: recorded.as_str().to_owned(),

@@ -13,6 +13,7 @@ use merkwelt_store::analysis::analyse_passage;
 use merkwelt_store::register;
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::cell::Cell;
 use crate::crypt::Place;
@@ -195,6 +196,12 @@ fn passage_body(
     let headings = body.headings.iter().map(|text| text.parse().map_err(|_| Error::Damaged));
     let text = Content::question(&body.text, usize::MAX).map_err(|_| Error::Damaged)?;
     Ok((text, headings.collect::<Result<_, _>>()?))
+}
+
+/// The words of a passage's unsealed body, from which its vector is made.
+pub(crate) fn passage_words(plain: &[u8]) -> Result<Zeroizing<String>, Error> {
+    let body: PassageBody = serde_json::from_slice(plain).map_err(|_| Error::Damaged)?;
+    Ok(Zeroizing::new(body.text))
 }
 
 fn expiry_at(row: &Row<'_>, column: usize) -> Result<Expiry, Error> {

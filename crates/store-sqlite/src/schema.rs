@@ -43,6 +43,7 @@ pub(crate) const CELL: Kind = Kind {
         Migration { number: 2, sql: include_str!("../migrations/cell-0002.sql") },
         Migration { number: 3, sql: include_str!("../migrations/cell-0003.sql") },
         Migration { number: 4, sql: include_str!("../migrations/cell-0004.sql") },
+        Migration { number: 5, sql: include_str!("../migrations/cell-0005.sql") },
     ],
 };
 

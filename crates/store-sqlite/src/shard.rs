@@ -140,6 +140,8 @@ pub(crate) fn advance<'s>(
 ) -> Result<&'s Shard, Error> {
     let epoch = state.epochs.content.number();
     let known = match place.as_ref() {
+        // INVARIANT: I-14, a shard never moves on from the vectors of one model to those of another.
+        Some(shard) if shard.model.is_some() && shard.model != state.model => None,
         Some(shard) if shard.epoch == epoch => Some(BTreeSet::new()),
         Some(shard) => {
             cell.shard.between(shard.epoch, epoch).filter(|touched| touched.len() * 2 <= shard.alive() + 64)

@@ -184,6 +184,10 @@ impl Cell {
             return Err(error);
         }
         self.writer.commits.fetch_add(1, Ordering::Relaxed);
+        // Only now, so that whoever takes the tenant up finds the rows.
+        if self.lacking.swap(false, Ordering::Relaxed) {
+            lock(&self.unfilled).insert(self.tenant.clone());
+        }
         self.env.reach(FaultPoint::AfterCommit).map_err(|_| Error::Unavailable)
     }
 

@@ -8,6 +8,7 @@ mod promises {
     mod erasure;
     mod group_commit;
     mod lifecycle;
+    mod reembed;
     mod sources;
     mod vectors;
     mod world;

@@ -36,8 +36,7 @@ impl Inner {
             return Ok(cell);
         }
         let secrets = lock(&self.control).secrets(tenant)?.ok_or(Error::NotFound)?;
-        let model = self.options.model.clone();
-        let opened = Cell::open(&self.layout, tenant, &secrets, &self.env, model);
+        let opened = Cell::open(&self.layout, tenant, &secrets, &self.env, self.vectors());
         let cell = opened.map_err(|reason| {
             let error = reason.to_store();
             self.note_ailing(tenant, reason);

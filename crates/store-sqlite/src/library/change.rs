@@ -2,6 +2,7 @@
 //! deletion takes the words out in that transaction and destroys the key of the source after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use merkwelt_domain::memory::{Expiry, NoExpiryReason, Revision};
 use merkwelt_domain::source::{Audience, EvidencePolicy, SourceState, Title};
@@ -318,6 +319,9 @@ fn stage(
         let body = keys.sealer.seal(env, at("body"), &body)?;
         let terms = keys.sealer.seal(env, at("terms"), &terms)?;
         let vector = values.map(|values| seal_vector(cell, &keys, at("vector"), values)).transpose()?;
+        if vector.is_none() {
+            cell.lacking.store(true, Ordering::Relaxed);
+        }
         let region = serde_json::to_string(&passage.region).map_err(|_| Error::Damaged)?;
         work.db
             .prepare_cached(INSERT_PASSAGE)
@@ -409,6 +413,8 @@ fn make_current(
     let sql = "UPDATE revisions SET approval = 1, published_at = coalesce(published_at, ?2),
                superseded_by = NULL, superseded_at = NULL WHERE id = ?1";
     work.db.execute(sql, (revision.as_str(), at.millis())).sql()?;
+    // A revision that was superseded may be without vectors of the present model.
+    work.cell.lacking.store(true, Ordering::Relaxed);
     // INVARIANT: R-050, this is the only statement that says what is current.
     let sql = "UPDATE sources SET state = 1, current = ?2 WHERE id = ?1";
     work.db.execute(sql, (source.as_str(), revision.as_str())).sql()?;
@@ -425,7 +431,12 @@ fn end(work: &Work<'_>, source: &SourceId, state: SourceState, at: Timestamp) ->
 /// Takes everything out that is searched, and, unless a copy is kept, every word.
 fn remove(work: &Work<'_>, source: &SourceId, keeps: bool, at: Timestamp) -> Result<(), Error> {
     let id = source.as_str();
-    work.db.execute("UPDATE passages SET terms = NULL, vector = NULL WHERE source = ?1", [id]).sql()?;
+    work.db
+        .execute(
+            "UPDATE passages SET terms = NULL, vector = NULL, vector_next = NULL WHERE source = ?1",
+            [id],
+        )
+        .sql()?;
     if !keeps {
         for sql in [
             "UPDATE passages SET body = NULL WHERE source = ?1",

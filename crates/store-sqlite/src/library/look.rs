@@ -218,7 +218,7 @@ impl Cell {
                 .query_row(
                     "SELECT count(*) FROM passages AS p JOIN sources AS s ON s.id = p.source
                      WHERE p.source = ?1 AND (s.current = p.revision
-                       OR (s.state = 3 AND (p.terms IS NOT NULL OR p.vector IS NOT NULL)))",
+                       OR (s.state = 3 AND (p.terms IS NOT NULL OR p.vector IS NOT NULL OR p.vector_next IS NOT NULL)))",
                     [source.as_str()],
                     |row| row.get(0),
                 )

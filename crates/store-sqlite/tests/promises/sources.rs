@@ -22,7 +22,7 @@ fn change(world: &World, change: SourceChange) -> Result<SourceReceipt, Error> {
     })
 }
 
-fn register(world: &World) -> SourceId {
+pub(super) fn register(world: &World) -> SourceId {
     let id = SourceId::random(&*world.env);
     let terms = Terms {
         expiry: Expiry::Never(NoExpiryReason::CompanyKnowledge),
@@ -40,7 +40,7 @@ fn register(world: &World) -> SourceId {
     id
 }
 
-fn stage(world: &World, source: &SourceId, text: &str) -> RevisionId {
+pub(super) fn stage(world: &World, source: &SourceId, text: &str) -> RevisionId {
     let id = RevisionId::random(&*world.env);
     let passage = NewPassage {
         text: Content::question(text, 1000).unwrap(),
@@ -63,7 +63,11 @@ fn stage(world: &World, source: &SourceId, text: &str) -> RevisionId {
     id
 }
 
-fn publish(world: &World, source: &SourceId, revision: RevisionId) -> Result<SourceReceipt, Error> {
+pub(super) fn publish(
+    world: &World,
+    source: &SourceId,
+    revision: RevisionId,
+) -> Result<SourceReceipt, Error> {
     change(world, SourceChange::Publish { source: source.clone(), revision })
 }
 
