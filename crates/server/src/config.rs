@@ -11,6 +11,7 @@ use merkwelt_domain::memory::Lifetimes;
 use merkwelt_inference::models::search_path;
 use serde::Deserialize;
 
+use crate::embedding::{RawEmbedding, Wanted};
 use crate::http::Limits;
 use crate::logs::LogPlace;
 
@@ -29,6 +30,7 @@ pub struct RawConfig {
     documents: RawDocuments,
     evidence: RawEvidence,
     logs: RawLogs,
+    embedding: RawEmbedding,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -174,6 +176,8 @@ pub struct Config {
     pub tokenizer: String,
     /// Where logs are kept; standard error if nowhere.
     pub logs: Option<LogPlace>,
+    /// Which embedding engine is wanted.
+    pub embedding: Wanted,
     /// Settings of the use cases.
     pub settings: Settings,
 }
@@ -216,8 +220,9 @@ impl ModelPlaces {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "where the user's data are is said by the environment")]
+/// A variable of the environment, if it is set and not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "places and keys may be said by the environment")]
     let value = std::env::var(name);
     value.ok().filter(|value| !value.is_empty())
 }
@@ -260,6 +265,7 @@ impl Config {
             threads: NonZeroUsize::new(raw.storage.threads).unwrap_or(NonZeroUsize::MIN),
             tokenizer: raw.context.tokenizer.clone(),
             logs: logs(&raw.logs)?,
+            embedding: raw.embedding.check()?,
             settings: settings(raw)?,
         })
     }

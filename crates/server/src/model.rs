@@ -3,16 +3,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context;
-use merkwelt_app::embedding::{embed_passages, model_id};
-use merkwelt_app::{EmbeddingModel, Offload};
+use merkwelt_app::Offload;
+use merkwelt_app::embedding::model_id;
 use merkwelt_authz::Fut;
-use merkwelt_domain::Env;
 use merkwelt_inference::models::{self, Error};
 use merkwelt_inference::native::E5;
 use merkwelt_store::query::ModelId;
-use merkwelt_store_sqlite::Sqlite;
 use tokio::sync::Semaphore;
 
 use crate::config::ModelPlaces;
@@ -70,51 +68,13 @@ pub fn load(places: &ModelPlaces) -> Result<Loaded, Without> {
     Ok(Loaded { engine: Arc::new(engine), id, path })
 }
 
-impl Loaded {
-    /// The model for the use cases, its work on the runtime's blocking threads.
-    #[must_use]
-    pub fn for_app(&self) -> EmbeddingModel {
-        EmbeddingModel { embedder: self.engine.clone(), offload: Arc::new(BlockingThreads::new()) }
-    }
-
-    /// Gives vectors to what was written without a model, with a line about every two seconds. Blocks.
-    ///
-    /// # Errors
-    /// Storage failed, or the output is closed; what was filled stays filled.
-    pub fn fill(
-        &self,
-        store: &Sqlite,
-        env: &dyn Env,
-        say: &mut dyn FnMut(String) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let mut said_at = env.now().millis();
-        let mut embed = |texts: &[&str]| embed_passages(&*self.engine, texts);
-        let mut progress = |done: merkwelt_store_sqlite::Filled| {
-            let now = env.now().millis();
-            if now - said_at >= 2_000 {
-                said_at = now;
-                // A closed output stops the start later, at a line that matters.
-                let _ = say(format!(
-                    "embedding what was written without a model: {} of {}",
-                    done.filled, done.total
-                ));
-            }
-        };
-        let done = store
-            .fill_vectors(&self.id, &mut embed, &mut progress)
-            .context("what was written without a model could not be embedded; --no-model starts without")?;
-        if done.total == 0 {
-            return Ok(());
-        }
-        say(format!("embedded {} of {} entries that were written without a model", done.filled, done.total))
-    }
-}
-
 /// Runs the engine on threads that may block, no more at once than the machine has processors, so that many
 /// requests queue here instead of slowing each other down.
 #[derive(Debug)]
 pub struct BlockingThreads {
     places: Arc<Semaphore>,
+    /// How long one waits for a place; for ever if nothing is said.
+    wait: Option<Duration>,
 }
 
 impl BlockingThreads {
@@ -122,7 +82,14 @@ impl BlockingThreads {
     #[must_use]
     pub fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { places: Arc::new(Semaphore::new(processors)) }
+        Self { places: Arc::new(Semaphore::new(processors)), wait: None }
+    }
+
+    /// So many places; whoever waits longer for one goes without, because a question does not wait for others'
+    /// texts on their way to a server.
+    #[must_use]
+    pub fn waiting(places: usize, wait: Duration) -> Self {
+        Self { places: Arc::new(Semaphore::new(places)), wait: Some(wait) }
     }
 }
 
@@ -136,7 +103,12 @@ impl Offload for BlockingThreads {
     fn run(&self, work: Box<dyn FnOnce() + Send>) -> Fut<'_, ()> {
         let places = Arc::clone(&self.places);
         Box::pin(async move {
-            let Ok(place) = places.acquire_owned().await else { return };
+            let waiting = places.acquire_owned();
+            let place = match self.wait {
+                Some(wait) => tokio::time::timeout(wait, waiting).await.ok().and_then(Result::ok),
+                None => waiting.await.ok(),
+            };
+            let Some(place) = place else { return };
             let held = move || {
                 work();
                 // Held to the end of the work, also when the request that asked is gone.
@@ -185,9 +157,24 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_too_long_for_a_place_goes_without() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let threads = BlockingThreads::waiting(1, Duration::from_millis(20));
+        let (said, heard) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let taken = Arc::clone(&threads.places).acquire_owned().await.unwrap();
+            let late = said.clone();
+            threads.run(Box::new(move || late.send("late").unwrap())).await;
+            drop(taken);
+            threads.run(Box::new(move || said.send("in time").unwrap())).await;
+        });
+        assert_eq!(heard.iter().collect::<Vec<_>>(), ["in time"]);
+    }
+
+    #[test]
     fn work_that_dies_gives_its_place_back() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let threads = BlockingThreads { places: Arc::new(Semaphore::new(1)) };
+        let threads = BlockingThreads { places: Arc::new(Semaphore::new(1)), wait: None };
         let (said, heard) = std::sync::mpsc::channel();
         runtime.block_on(async {
             threads.run(Box::new(|| panic!("the engine died"))).await;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use merkwelt_app::App;
+use merkwelt_app::{App, EmbeddingModel};
 use merkwelt_authz::{ApiKey, Credential, Role};
 use merkwelt_domain::{Env, TenantId, TenantName};
 use merkwelt_store::query::ModelId;
@@ -17,7 +17,6 @@ use zeroize::Zeroizing;
 
 use crate::config::Config;
 use crate::env::SystemEnv;
-use crate::model::Loaded;
 
 /// What a first start created. The keys are shown once and are nowhere else.
 #[derive(Debug)]
@@ -106,7 +105,7 @@ pub fn system_env() -> Arc<dyn Env> {
     Arc::new(SystemEnv::new())
 }
 
-/// Wires the application over an open store, with the model that the store was opened with.
+/// Wires the application over an open store, with an engine for the model of the store.
 ///
 /// # Errors
 /// The configured tokeniser is unknown.
@@ -114,11 +113,10 @@ pub fn app(
     config: &Config,
     store: impl Into<Arc<Sqlite>>,
     env: Arc<dyn Env>,
-    model: Option<&Loaded>,
+    model: Option<EmbeddingModel>,
 ) -> anyhow::Result<App> {
     let counter = merkwelt_inference::tokens::counter(&config.tokenizer)
         .with_context(|| format!("context.tokenizer `{}` is not usable", config.tokenizer))?;
-    let model = model.map(Loaded::for_app);
     Ok(App::new(store.into(), env, model, counter, config.settings.clone()))
 }
 

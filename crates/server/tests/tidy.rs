@@ -30,6 +30,7 @@ const WORLDLY: &[(&str, &[&str])] = &[
     ("utoipa", &["server", "app"]),
     ("utoipa-axum", &["server"]),
     ("ureq", &["server"]),
+    ("rustls", &["server"]),
     ("anyhow", &["server"]),
     ("tokio", &["server", "store-sqlite"]),
     ("rusqlite", &["store-sqlite"]),

@@ -3,13 +3,17 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::bail;
+use merkwelt_app::embedding::model_id;
+use merkwelt_domain::Env;
+use merkwelt_store::query::ModelId;
 use merkwelt_store_sqlite::Sqlite;
 
 use super::Out;
 use crate::config::{Config, ModelPlaces, Places};
-use crate::model::{self, Loaded};
+use crate::embedding::{self, Wanted};
 use crate::wiring;
 
 /// Arguments of `merkwelt doctor`.
@@ -34,8 +38,8 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     check_mode(&config.data_dir, 0o077, "chmod 700", out, &mut findings)?;
     check_mode(&config.instance_key, 0o077, "chmod 600", out, &mut findings)?;
     let env = wiring::system_env();
-    let model = check_model(&args.model, out)?;
-    match wiring::open(&config, &env, model.as_ref().map(|model| &model.id)) {
+    let model = check_model(&config, &args.model, &env, out)?;
+    match wiring::open(&config, &env, model.as_ref()) {
         Ok(store) => {
             out.line("ok    the instance key opens the data, and no other process holds it")?;
             check_disk(&store, out, &mut findings)?;
@@ -84,15 +88,25 @@ fn check_tenants(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::R
 }
 
 /// No model is no finding: the service then ranks by words.
-fn check_model(places: &ModelPlaces, out: &mut Out) -> anyhow::Result<Option<Loaded>> {
-    match model::load(places) {
-        Ok(model) => {
-            out.line(format_args!("ok    the embedding model {} is the pinned one", model.path.display()))?;
-            Ok(Some(model))
+fn check_model(
+    config: &Config,
+    places: &ModelPlaces,
+    env: &Arc<dyn Env>,
+    out: &mut Out,
+) -> anyhow::Result<Option<ModelId>> {
+    let Some(engine) = embedding::engine(config, places, env)? else {
+        out.line("note  retrieval is lexical: no embedding engine is wanted")?;
+        return Ok(None);
+    };
+    let id = model_id(&*engine);
+    match engine.try_out() {
+        Ok(()) => {
+            out.line(format_args!("ok    the embedding engine works: {}", engine.descriptor().id()))?;
+            Ok(Some(id))
         }
         Err(why) => {
             out.line(format_args!("note  retrieval is lexical: {why}"))?;
-            Ok(None)
+            Ok(matches!(config.embedding, Wanted::Remote(_)).then_some(id))
         }
     }
 }

@@ -11,6 +11,7 @@ mod init;
 mod key;
 mod models;
 mod ready;
+mod reembed;
 mod release_test;
 mod remote_shelf;
 mod serve;
@@ -45,6 +46,8 @@ enum Command {
     Key(key::Args),
     /// Look for, import or fetch the embedding model
     Models(models::Args),
+    /// Make every vector anew with the configured embedding model, while the service is stopped
+    Reembed(reembed::Args),
     /// Verify an exported ledger without a server
     Verify(verify::Args),
     /// Run the release drill against a running service: publish, replace, take a right away, delete, restore
@@ -69,6 +72,7 @@ impl Cli {
             Command::Import(args) => import::run(&args, &mut out),
             Command::Key(args) => key::run(&args, &mut out),
             Command::Models(args) => models::run(&args, &mut out),
+            Command::Reembed(args) => reembed::run(&args, &mut out),
             Command::Verify(args) => verify::run(&args, &mut out),
             Command::ReleaseTest(args) => release_test::run(&args, &mut out),
             Command::Doctor(args) => doctor::run(&args, &mut out),

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use merkwelt_app::embedding::model_id;
 use merkwelt_domain::Env;
+use merkwelt_store::query::ModelId;
 use merkwelt_store_sqlite::Sqlite;
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{Signal, SignalKind};
@@ -14,9 +16,9 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use super::init::print_founded;
 use super::{Out, ready};
 use crate::config::{Config, ModelPlaces, Places};
+use crate::embedding::{self, Engine, Tended, Unfit, Wanted};
 use crate::http::{self, Face, Limits, router};
 use crate::logs::Logs;
-use crate::model::{self, Loaded, Without};
 use crate::wiring;
 
 /// Arguments of `merkwelt serve`.
@@ -46,16 +48,26 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let stopped = stopped();
     // Before anything is created or shown: without an address there is no service.
     let socket = bind(config.listen)?;
-    let model = model(&args.model);
-    let store = Arc::new(store(&config, &env, model.as_ref(), out)?);
+    let engine = embedding::engine(&config, &args.model, &env)?;
+    let found = engine.as_deref().map(|engine| try_out(engine, &config)).transpose()?.unwrap_or(false);
+    // What is configured binds the data at once; the built-in engine only when its file is there.
+    let binds = found || matches!(config.embedding, Wanted::Remote(_));
+    let id = engine.as_deref().filter(|_| binds).map(|engine| model_id(engine));
+    let store = Arc::new(store(&config, &env, id.as_ref(), out)?);
     for ailing in store.ailing() {
         tracing::error!(tenant = %ailing.tenant, "not served, the others are: {}", ailing.reason);
     }
-    if let Some(model) = &model {
-        model.fill(&store, &*env, &mut |line| out.line(line))?;
+    if let (Some(engine), Some(id)) = (&engine, &id) {
+        recognise(&**engine, &store, id, found)?;
     }
-    let app = Arc::new(wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model.as_ref())?);
+    let model = engine.as_ref().map(embedding::for_app);
+    let app = Arc::new(wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model)?);
     drop(entered);
+    if let Some(engine) = engine {
+        let tended = Tended::new(engine, Arc::clone(&store), Arc::clone(&env), id.is_some());
+        // It ends with the runtime; what it was doing is one small transaction, or none.
+        drop(runtime.spawn(embedding::tend(tended)));
+    }
     runtime.block_on(async {
         let listener = socket.listen(BACKLOG).with_context(|| cannot_listen(config.listen))?;
         let address = listener.local_addr()?;
@@ -87,13 +99,7 @@ fn cannot_listen(address: SocketAddr) -> String {
 }
 
 /// The data, opened, or created with its keys shown.
-fn store(
-    config: &Config,
-    env: &Arc<dyn Env>,
-    model: Option<&Loaded>,
-    out: &mut Out,
-) -> anyhow::Result<Sqlite> {
-    let id = model.map(|model| &model.id);
+fn store(config: &Config, env: &Arc<dyn Env>, id: Option<&ModelId>, out: &mut Out) -> anyhow::Result<Sqlite> {
     if wiring::exists(config) {
         return wiring::open(config, env, id);
     }
@@ -133,23 +139,47 @@ fn survive_size_limit() -> Option<Signal> {
     tokio::signal::unix::signal(SignalKind::from_raw(SIGXFSZ)).ok()
 }
 
-/// The model, or a line in the log that says why there is none.
-fn model(places: &ModelPlaces) -> Option<Loaded> {
-    match model::load(places) {
-        Ok(model) => {
-            let (path, instructions) = (model.path.display(), model.engine.instructions());
-            tracing::info!(%path, instructions, "embedding model loaded: retrieval is hybrid");
-            Some(model)
-        }
-        Err(why @ (Without::Unwanted | Without::Missing { .. })) => {
-            tracing::info!("retrieval is lexical: {why}");
-            None
-        }
-        Err(why @ Without::Refused { .. }) => {
+/// Whether the engine can be used now, or a line in the log that says why not.
+///
+/// # Errors
+/// The operator configured a server that cannot be used as it is configured.
+fn try_out(engine: &dyn Engine, config: &Config) -> anyhow::Result<bool> {
+    match engine.try_out() {
+        Ok(()) => Ok(true),
+        Err(Unfit::Away(why)) => {
             tracing::warn!("retrieval is lexical: {why}");
-            None
+            Ok(false)
+        }
+        Err(Unfit::Wrong(why)) if matches!(config.embedding, Wanted::Remote(_)) => {
+            bail!("{why}; --no-model starts without")
+        }
+        Err(Unfit::Wrong(why)) => {
+            tracing::warn!("retrieval is lexical: {why}");
+            Ok(false)
         }
     }
+}
+
+/// Takes an engine that was found into use, if it is the one by which the vectors of the data were made.
+fn recognise(engine: &dyn Engine, store: &Sqlite, id: &ModelId, found: bool) -> anyhow::Result<()> {
+    if let Some(reference) = store.reference(id)? {
+        match engine.expect(reference) {
+            Err(Unfit::Wrong(why)) => bail!("{why}; --no-model starts without"),
+            // It went away meanwhile; it is tried out again later.
+            Err(Unfit::Away(_)) => return Ok(()),
+            Ok(()) => {}
+        }
+    } else if let Some(reference) = engine.reference() {
+        store.keep_reference(id, &reference)?;
+    }
+    if found {
+        engine.admit();
+        tracing::info!(
+            model = engine.descriptor().id(),
+            "the embedding engine is there: retrieval is hybrid"
+        );
+    }
+    Ok(())
 }
 
 fn start_logs(json: bool, files: Option<Logs>) {

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::engines::soon;
 use crate::running::{Running, binary, run, text};
 use merkwelt_inference::models::{self, FILE_BYTES, FILE_NAME};
 use merkwelt_server::config::{Config, ModelPlaces, Places};
@@ -72,8 +73,9 @@ fn i_014_after_an_import_a_german_question_finds_the_english_passage_that_words_
     let service = start(&data, &models).with_keys(keys);
     let ready = service.client("").get("/readyz").unwrap().json().unwrap();
     assert_eq!(ready["retrieval"], "hybrid");
-    let after = ask(&service, QUESTION);
-    assert_eq!((first(&after), &after["retrieval"]), (PASSAGES[0], &json!("hybrid")));
+    // What was written before gets its vectors beside the requests.
+    soon("the passages are embedded", || first(&ask(&service, QUESTION)) == PASSAGES[0]);
+    assert_eq!(ask(&service, QUESTION)["retrieval"], "hybrid");
     remember(&service, "The rent is due on the first of each month");
     assert!(first(&ask(&service, "Bis wann muss die Miete bezahlt sein?")).starts_with("The rent"));
     let pack = json!({"question": QUESTION, "budget": 400});
@@ -86,6 +88,94 @@ fn i_014_after_an_import_a_german_question_finds_the_english_passage_that_words_
     // Without the model again: slower to find by meaning, but nothing is lost or refused.
     let service = Running::start(&data).with_keys(keys);
     assert_eq!(ask(&service, QUESTION)["retrieval"], "lexical");
+}
+
+#[test]
+fn r_117_a_model_file_that_appears_while_the_service_runs_is_taken_up_without_a_new_start() {
+    let Some(file) = real() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (data, models) = (dir.path().join("data"), dir.path().join("models"));
+    let service = start(&data, &models);
+    for passage in PASSAGES {
+        remember(&service, passage);
+    }
+    assert_eq!(ask(&service, QUESTION)["retrieval"], "lexical");
+    // A half copy is refused and looked at again when it is whole.
+    std::fs::create_dir(&models).unwrap();
+    std::fs::write(models.join(FILE_NAME), &std::fs::read(&file).unwrap()[..1 << 20]).unwrap();
+    soon("the half file is refused", || service.log().contains("1048576 bytes instead of 71622400"));
+    import(&file, &models);
+    soon("the model is taken up", || first(&ask(&service, QUESTION)) == PASSAGES[0]);
+    assert_eq!(service.ready().1["retrieval"], "hybrid");
+
+    // Its name is taken away: whoever has the file open is not hurt.
+    let path = models.join(FILE_NAME);
+    let held = models.join("held");
+    std::fs::hard_link(&path, &held).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(ask(&service, QUESTION)["retrieval"], "hybrid");
+    // Another model under the same name: the one in use stays in use.
+    std::fs::write(&path, b"another model").unwrap();
+    assert_eq!(
+        (first(&ask(&service, QUESTION)), service.ready().1["retrieval"].as_str()),
+        (PASSAGES[0], Some("hybrid"))
+    );
+    // Somebody writes into the very file: its vectors would mean nothing any more.
+    let open = std::fs::OpenOptions::new().write(true).open(&held).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, &[7; 4096], 40 << 20).unwrap();
+    assert_eq!(
+        (ask(&service, QUESTION)["retrieval"].as_str(), service.ready().1["retrieval"].as_str()),
+        (Some("lexical"), Some("lexical"))
+    );
+    remember(&service, "The rent is due on the first of each month");
+    // The right one again, and what was written meanwhile is embedded.
+    import(&file, &models);
+    let rent = "Bis wann muss die Miete bezahlt sein?";
+    soon("the right file is taken up", || first(&ask(&service, rent)).starts_with("The rent"));
+}
+
+#[test]
+fn a_model_file_that_is_removed_cut_off_corrupted_or_another_leaves_the_service_lexical_and_nothing_is_lost()
+{
+    let Some(file) = real() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (data, models) = (dir.path().join("data"), dir.path().join("models"));
+    import(&file, &models);
+    let service = start(&data, &models);
+    for passage in PASSAGES {
+        remember(&service, passage);
+    }
+    assert_eq!(first(&ask(&service, QUESTION)), PASSAGES[0]);
+    let mut keys = service.stop();
+    let path = models.join(FILE_NAME);
+    let whole = std::fs::read(&path).unwrap();
+    let mut corrupted = whole.clone();
+    corrupted[50 << 20] ^= 1;
+    for (bytes, said) in [
+        (None, "there is no e5-small-q4.bin"),
+        (Some(&whole[..whole.len() / 2]), "35811200 bytes instead of 71622400"),
+        (Some(corrupted.as_slice()), "the digest of the model file is"),
+        (Some(b"another model".as_slice()), "13 bytes instead of 71622400"),
+    ] {
+        std::fs::remove_file(&path).unwrap();
+        if let Some(bytes) = bytes {
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let service = start(&data, &models).with_keys(keys);
+        let found = ask(&service, "When does the contract end?");
+        assert_eq!((first(&found), &found["retrieval"]), (PASSAGES[0], &json!("lexical")), "{said}");
+        assert!(service.log().contains(said), "{}", service.log());
+        keys = service.stop();
+        std::fs::write(&path, b"").unwrap();
+    }
+    std::fs::write(&path, &whole).unwrap();
+    let service = start(&data, &models).with_keys(keys);
+    assert_eq!(first(&ask(&service, QUESTION)), PASSAGES[0]);
+}
+
+fn import(file: &Path, models: &Path) {
+    let done = run(&["models", "import", file.to_str().unwrap(), "--model-dir", models.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
 }
 
 #[test]

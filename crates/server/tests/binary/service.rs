@@ -77,7 +77,7 @@ fn r_118_the_service_opens_no_connection_of_its_own() {
 }
 
 /// Local and remote address of every TCP socket of a process.
-fn sockets(pid: u32) -> Vec<(String, String)> {
+pub(crate) fn sockets(pid: u32) -> Vec<(String, String)> {
     let inodes: BTreeSet<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
         .filter_map(|fd| Some(std::fs::read_link(fd.ok()?.path()).ok()?.to_string_lossy().into_owned()))

@@ -1,0 +1,224 @@
+//! What goes on beside the requests: an engine that is away is tried out again, and what was written without a
+//! vector gets one, a few texts at a time and with pauses, so that questions do not wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use merkwelt_app::EmbeddingModel;
+use merkwelt_app::embedding::{embed_passages, model_id};
+use merkwelt_domain::{Env, TenantId};
+use merkwelt_inference::Embedder;
+use merkwelt_store::Error;
+use merkwelt_store_sqlite::{FillPlace, Sqlite};
+
+use super::probe::Unfit;
+use crate::model::BlockingThreads;
+
+/// An engine that may be away for a while. It is asked by nobody before it was tried out and admitted.
+pub trait Engine: Embedder + std::fmt::Debug {
+    /// Whether enough time passed since it was last found to be away.
+    fn is_due(&self) -> bool;
+
+    /// Looks whether it can be used. Blocks.
+    ///
+    /// # Errors
+    /// Why not.
+    fn try_out(&self) -> Result<(), Unfit>;
+
+    /// Takes it into use, after it was tried out and its vectors belong to the data.
+    fn admit(&self);
+
+    /// The vector by which the same model is recognised, if its weights cannot be looked at.
+    fn reference(&self) -> Option<Vec<f32>> {
+        None
+    }
+
+    /// Says what that vector was when the index was made. Blocks.
+    ///
+    /// # Errors
+    /// It is another model.
+    fn expect(&self, reference: Vec<f32>) -> Result<(), Unfit> {
+        let _ = reference;
+        Ok(())
+    }
+
+    /// How many calls it takes at once, and how long one waits for a place; none if it is bound by processors.
+    fn places(&self) -> Option<(usize, Duration)> {
+        None
+    }
+}
+
+/// The engine for the use cases, its work on the runtime's blocking threads.
+#[must_use]
+pub fn for_app(engine: &Arc<dyn Engine>) -> EmbeddingModel {
+    let offload = match engine.places() {
+        Some((places, wait)) => BlockingThreads::waiting(places, wait),
+        None => BlockingThreads::new(),
+    };
+    EmbeddingModel { embedder: engine.clone(), offload: Arc::new(offload) }
+}
+
+/// How often it is looked whether there is something to do.
+const LOOK: Duration = Duration::from_secs(2);
+/// The longest pause between two small transactions.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// When a text that could not be embedded is tried again: after a minute, then ever later.
+const RETRY_MS: (i64, i64) = (60_000, 3_600_000);
+
+/// An engine and the data that it makes vectors for.
+pub struct Tended {
+    engine: Arc<dyn Engine>,
+    store: Arc<Sqlite>,
+    env: Arc<dyn Env>,
+    work: VecDeque<(TenantId, FillPlace, bool)>,
+    retry: BTreeMap<TenantId, (i64, i64)>,
+    /// Whether the vectors of the data are known to be of this model.
+    adopted: bool,
+    filled: u64,
+    said: String,
+}
+
+impl std::fmt::Debug for Tended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tended").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+/// Tends an engine until the runtime stops.
+pub async fn tend(mut tended: Tended) {
+    loop {
+        let step = tokio::task::spawn_blocking(move || {
+            let pause = tended.step();
+            (tended, pause)
+        });
+        // A step that dies is a defect; the service goes on as it is.
+        let Ok((back, pause)) = step.await else { return };
+        tended = back;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Tended {
+    /// Everything is looked through once; `adopted` says that the data were opened with the engine's model.
+    #[must_use]
+    pub fn new(engine: Arc<dyn Engine>, store: Arc<Sqlite>, env: Arc<dyn Env>, adopted: bool) -> Self {
+        let work =
+            store.tenant_ids().into_iter().map(|tenant| (tenant, FillPlace::default(), false)).collect();
+        let (retry, said) = (BTreeMap::new(), String::new());
+        Self { engine, store, env, work, retry, adopted, filled: 0, said }
+    }
+
+    /// One small piece of work. How long to rest after it.
+    fn step(&mut self) -> Duration {
+        if !self.engine.is_available() && !self.revive() {
+            return LOOK;
+        }
+        self.collect();
+        let Some((tenant, place, failed)) = self.work.pop_front() else { return LOOK };
+        let began_at = self.env.now().millis();
+        self.fill(tenant, place, failed);
+        let took = u64::try_from(self.env.now().millis() - began_at).unwrap_or(0);
+        Duration::from_millis(took).min(PAUSE_MAX)
+    }
+
+    /// Whether an engine that was away is there again.
+    fn revive(&mut self) -> bool {
+        if !self.engine.is_due() {
+            return false;
+        }
+        let tried = self.engine.try_out().and_then(|()| self.adopt());
+        match tried {
+            Ok(()) => {
+                self.engine.admit();
+                self.said.clear();
+                tracing::info!("the embedding engine is there: retrieval is hybrid");
+                true
+            }
+            Err(why) => {
+                let why = why.to_string();
+                if why != self.said {
+                    tracing::warn!("retrieval is lexical: {why}");
+                    self.said = why;
+                }
+                false
+            }
+        }
+    }
+
+    /// Binds the data to the engine's model before the first vector of it (I-14).
+    fn adopt(&mut self) -> Result<(), Unfit> {
+        let wrong = |error: merkwelt_store_sqlite::OpenError| Unfit::Wrong(error.to_string());
+        let id = model_id(&*self.engine);
+        if !self.adopted {
+            self.store.adopt_model(&id).map_err(wrong)?;
+            self.adopted = true;
+        }
+        match self.engine.reference() {
+            Some(reference) => self.store.keep_reference(&id, &reference).map_err(wrong),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes up what was written without a vector since, and what is to be tried again.
+    fn collect(&mut self) {
+        for tenant in self.store.take_unfilled() {
+            self.want(tenant);
+        }
+        let now = self.env.now().millis();
+        let due: Vec<TenantId> =
+            self.retry.iter().filter(|(_, (at, _))| *at <= now).map(|(tenant, _)| tenant.clone()).collect();
+        for tenant in due {
+            if let Some((at, wait)) = self.retry.get_mut(&tenant) {
+                // Until it is done it is not due again.
+                (*at, *wait) = (i64::MAX, *wait);
+            }
+            self.want(tenant);
+        }
+    }
+
+    fn want(&mut self, tenant: TenantId) {
+        if !self.work.iter().any(|(known, place, _)| *known == tenant && *place == FillPlace::default()) {
+            self.work.push_back((tenant, FillPlace::default(), false));
+        }
+    }
+
+    fn fill(&mut self, tenant: TenantId, place: FillPlace, failed_before: bool) {
+        let id = model_id(&*self.engine);
+        let mut embed = |texts: &[&str]| embed_passages(&*self.engine, texts);
+        match self.store.fill_some(&tenant, &id, place, &mut embed) {
+            Ok(done) => {
+                self.filled += done.filled;
+                if !self.engine.is_available() {
+                    // It says nothing about the texts. The whole tenant is looked through again.
+                    return self.work.push_back((tenant, FillPlace::default(), false));
+                }
+                let failed = failed_before || done.failed > 0;
+                match done.next {
+                    Some(next) => self.work.push_front((tenant, next, failed)),
+                    None if failed => self.again_later(tenant),
+                    None => drop(self.retry.remove(&tenant)),
+                }
+            }
+            // Of a damaged tenant nothing is searched, and one of another model is named at every search.
+            Err(Error::Damaged | Error::NotFound) => {}
+            Err(Error::ModelMismatch) => {
+                tracing::error!(%tenant, "its vectors are of another model: run `merkwelt reembed`");
+            }
+            Err(error) => {
+                tracing::warn!(%tenant, "what was written without a vector could not be embedded: {error}");
+                self.again_later(tenant);
+            }
+        }
+        if self.work.is_empty() && self.filled > 0 {
+            tracing::info!("embedded {} entries that were written without a vector", self.filled);
+            self.filled = 0;
+        }
+    }
+
+    fn again_later(&mut self, tenant: TenantId) {
+        let now = self.env.now().millis();
+        let wait = self.retry.get(&tenant).map_or(RETRY_MS.0, |(_, wait)| (wait * 2).min(RETRY_MS.1));
+        self.retry.insert(tenant, (now.saturating_add(wait), wait));
+    }
+}

@@ -1,0 +1,166 @@
+//! One call over HTTP to the configured address: no proxy, no redirect, a time limit, a limit on the answer.
+//! What a server says in an error is never passed on, because it may repeat the text it was sent (I-12).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use ureq::http::header::RETRY_AFTER;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use zeroize::Zeroizing;
+
+use super::settings::Settings;
+
+/// Why a call gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The server is away or has no time: later is better. With how long it asks to be left alone.
+    Away(&'static str, Option<Duration>),
+    /// It took too long.
+    Slow,
+    /// The call itself is wrong, whatever the texts: the operator has to change something.
+    Refused(String),
+    /// It does not take these texts together, or one of them.
+    Texts,
+    /// It failed over these texts.
+    Failed,
+    /// Its answer is not what the protocol says.
+    Unreadable,
+}
+
+/// The longest wait that a server may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// The way to one server.
+pub(super) struct Transport {
+    agent: ureq::Agent,
+    endpoint: String,
+    authorization: Option<Zeroizing<String>>,
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transport").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    /// Reads the key; opens no connection.
+    pub(super) fn to(settings: &Settings) -> anyhow::Result<Self> {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .max_idle_connections_per_host(settings.concurrency)
+            .timeout_connect(Some(settings.question_timeout))
+            .user_agent(concat!("merkwelt/", env!("CARGO_PKG_VERSION")));
+        let config = if settings.endpoint.starts_with("https:") {
+            config.https_only(true).tls_config(tls(settings.ca_file.as_deref())?)
+        } else {
+            config
+        };
+        let key = settings.key.as_ref().map(super::settings::KeyPlace::read).transpose()?;
+        Ok(Self {
+            agent: config.build().into(),
+            endpoint: settings.endpoint.clone(),
+            authorization: key.map(|key| Zeroizing::new(format!("Bearer {}", *key))),
+        })
+    }
+
+    /// The address that is called.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Sends `body` and reads an answer of at most `limit` bytes.
+    pub(super) fn call(&self, body: &[u8], timeout: Duration, limit: u64) -> Result<Vec<u8>, Fault> {
+        let mut request = self.agent.post(&self.endpoint).header("Content-Type", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization.as_str());
+        }
+        let request = request.config().timeout_global(Some(timeout)).build();
+        let mut response = request.send(body).map_err(|error| fault(&error))?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            let wait =
+                response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            return Err(of_status(status, wait.map(Duration::from_secs)));
+        }
+        response.body_mut().with_config().limit(limit).read_to_vec().map_err(|error| fault(&error))
+    }
+}
+
+/// Where systems keep the certificates they trust.
+const SYSTEM_CERTIFICATES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// TLS with the certificates of a file, else with those of the system.
+fn tls(file: Option<&Path>) -> anyhow::Result<TlsConfig> {
+    let known = || SYSTEM_CERTIFICATES.iter().map(Path::new).find(|path| path.is_file());
+    let path = file
+        .or_else(known)
+        .context("this system has no list of trusted certificates; name one in embedding.ca_file")?;
+    let pem = std::fs::read(path)
+        .with_context(|| format!("cannot read the trusted certificates in {}", path.display()))?;
+    let certificates: Vec<_> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            Ok(_) | Err(_) => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        bail!("{} holds no certificate", path.display());
+    }
+    Ok(TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&certificates))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build())
+}
+
+fn fault(error: &ureq::Error) -> Fault {
+    use std::io::ErrorKind;
+
+    use ureq::{Error, Timeout};
+    let kind = if let Error::Io(error) = error { Some(error.kind()) } else { None };
+    if matches!(error, Error::Timeout(Timeout::Connect | Timeout::Resolve)) {
+        Fault::Away("it cannot be reached", None)
+    } else if matches!(error, Error::Timeout(_)) || kind == Some(ErrorKind::TimedOut) {
+        Fault::Slow
+    } else if matches!(error, Error::BodyExceedsLimit(_)) {
+        Fault::Away("its answer is larger than any honest one", None)
+    } else if matches!(error, Error::Rustls(_) | Error::Tls(_)) {
+        Fault::Refused(
+            "its certificate is not trusted, or it speaks no TLS; see embedding.ca_file".to_owned(),
+        )
+    } else if matches!(error, Error::HostNotFound) {
+        Fault::Away("its name is unknown", None)
+    } else if kind == Some(ErrorKind::ConnectionRefused) {
+        Fault::Away("nobody listens at its address", None)
+    } else {
+        Fault::Away("the connection broke or is not HTTP", None)
+    }
+}
+
+fn of_status(status: u16, wait: Option<Duration>) -> Fault {
+    let wait = wait.map(|wait| wait.min(RETRY_AFTER_MAX));
+    match status {
+        300..=399 => Fault::Refused(format!(
+            "it redirects (HTTP {status}), and no redirect is followed; put the final address into embedding.url"
+        )),
+        401 | 403 => {
+            Fault::Refused(format!("it refuses the key (HTTP {status}); see embedding.api_key_file"))
+        }
+        404 | 405 | 410 => Fault::Refused(format!(
+            "it does not know the address or the model (HTTP {status}); see embedding.url and embedding.model"
+        )),
+        424 => Fault::Refused("its model makes no embeddings (HTTP 424); see embedding.model".to_owned()),
+        408 | 504 => Fault::Slow,
+        429 => Fault::Away("it has too much to do (HTTP 429)", wait),
+        502 | 503 => Fault::Away("it is not ready (HTTP 502 or 503)", wait),
+        400..=499 => Fault::Texts,
+        500..=599 => Fault::Failed,
+        _ => Fault::Away("it answers with a status that means nothing here", None),
+    }
+}

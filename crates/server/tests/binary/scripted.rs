@@ -1,0 +1,310 @@
+//! A server that speaks the three protocols of embedding engines as their documents say, and does wrong what it
+//! is told to. Its vectors have a meaning: texts about the same thing in any words point the same way.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Components of its vectors.
+pub(crate) const DIMENSION: usize = 8;
+
+/// What it does with a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Mood {
+    /// What the document of its protocol says.
+    Good,
+    /// Fails the whole call with HTTP 500 if a text has this word, as Ollama does over a vector that is not a
+    /// number.
+    FailsOver(&'static str),
+    /// The vector of a text with this word has this JSON for its first component.
+    Component(&'static str, &'static str),
+    /// The vector of a text with this word has no length.
+    Zero(&'static str),
+    /// Items in another order, with their numbers.
+    Shuffled,
+    /// Two items with the same number.
+    Doubled,
+    /// One vector fewer than texts.
+    OneMissing,
+    /// Vectors with so many components.
+    Components(usize),
+    /// Vectors that are a thousand times too long.
+    Long,
+    /// Not the document of the protocol.
+    Body(&'static str),
+    /// Says that more bytes follow than do.
+    Cut,
+    /// Bytes without an end.
+    Endless,
+    /// Sends elsewhere.
+    Redirect(String),
+    /// Only a status, and how many seconds it wants to be left alone.
+    Status(u16, Option<u32>),
+    /// Takes so long for each text.
+    Slow(Duration),
+    /// Refuses more texts than this in one call, as Text Embeddings Inference does.
+    AtMost(usize),
+    /// Refuses texts that are longer than this, in bytes.
+    Longest(usize),
+    /// Answers right, for another model: the same words point elsewhere.
+    AnotherModel,
+    /// Takes no connection for an answer: closes at once.
+    Closes,
+}
+
+/// A call as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) path: String,
+    pub(crate) authorization: Option<String>,
+    pub(crate) body: Value,
+}
+
+impl Call {
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let texts = self.body.get("input").or_else(|| self.body.get("inputs")).unwrap();
+        texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    mood: Mood,
+    calls: Vec<Call>,
+    /// Calls under way, and the most there were.
+    busy: (usize, usize),
+}
+
+/// The running server.
+#[derive(Debug, Clone)]
+pub(crate) struct Scripted {
+    pub(crate) url: String,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Scripted {
+    pub(crate) fn start(mood: Mood) -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), mood)
+    }
+
+    /// The same on an address that is known before.
+    pub(crate) fn on(listener: TcpListener, mood: Mood) -> Self {
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let shared = Arc::new(Mutex::new(Shared { mood, calls: Vec::new(), busy: (0, 0) }));
+        let served = Self { url, shared };
+        let each = served.clone();
+        let accept = move || {
+            for socket in listener.incoming().flatten() {
+                let each = each.clone();
+                let _ = std::thread::Builder::new().spawn(move || each.serve(socket));
+            }
+        };
+        let _ = std::thread::Builder::new().spawn(accept).unwrap();
+        served
+    }
+
+    pub(crate) fn be(&self, mood: Mood) {
+        self.shared.lock().unwrap().mood = mood;
+    }
+
+    /// The calls since this was asked last.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.shared.lock().unwrap().calls)
+    }
+
+    /// The most calls that were under way at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.shared.lock().unwrap().busy.1
+    }
+
+    fn serve(&self, mut socket: TcpStream) {
+        let Some(call) = read(&mut socket) else { return };
+        let mood = {
+            let mut shared = self.shared.lock().unwrap();
+            shared.calls.push(call.clone());
+            shared.busy.0 += 1;
+            shared.busy.1 = shared.busy.1.max(shared.busy.0);
+            shared.mood.clone()
+        };
+        // A caller that gave up closed the socket.
+        let _ = answer(&mut socket, &call, &mood);
+        self.shared.lock().unwrap().busy.0 -= 1;
+    }
+}
+
+fn read(socket: &mut TcpStream) -> Option<Call> {
+    let mut lines = BufReader::new(socket);
+    let mut line = String::new();
+    lines.read_line(&mut line).ok()?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let (mut length, mut authorization) = (0, None);
+    loop {
+        let mut line = String::new();
+        lines.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse().ok()?,
+            "authorization" => authorization = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    lines.read_exact(&mut body).ok()?;
+    Some(Call { path, authorization, body: serde_json::from_slice(&body).ok()? })
+}
+
+fn answer(socket: &mut TcpStream, call: &Call, mood: &Mood) -> std::io::Result<()> {
+    let texts = call.texts();
+    let has = |word: &str| texts.iter().any(|text| text.contains(word));
+    match mood {
+        Mood::Closes => Ok(()),
+        Mood::Status(status, wait) => {
+            let wait = wait.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+            // As careless servers do, it repeats what it was sent.
+            respond(socket, *status, &wait, &call.body.to_string())
+        }
+        Mood::Redirect(to) => respond(socket, 307, &format!("location: {to}\r\n"), ""),
+        Mood::FailsOver(word) if has(word) => {
+            respond(socket, 500, "", r#"{"error":"failed to encode response: json: unsupported value: NaN"}"#)
+        }
+        Mood::AtMost(most) if texts.len() > *most => {
+            respond(socket, 413, "", r#"{"error":"batch size > maximum allowed batch size"}"#)
+        }
+        Mood::Longest(longest) if texts.iter().any(|text| text.len() > *longest) => {
+            respond(socket, 400, "", r#"{"error":"the input length exceeds the context length"}"#)
+        }
+        Mood::Body(body) => respond(socket, 200, "", body),
+        Mood::Cut => {
+            let body = document(call, mood);
+            write!(socket, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len() + 100)
+        }
+        Mood::Endless => {
+            write!(socket, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n[[")?;
+            loop {
+                socket.write_all(&b"0.1,".repeat(16 * 1024))?;
+            }
+        }
+        Mood::Slow(each) => {
+            std::thread::sleep(*each * u32::try_from(texts.len()).unwrap());
+            respond(socket, 200, "", &document(call, mood))
+        }
+        Mood::Good
+        | Mood::FailsOver(_)
+        | Mood::Component(..)
+        | Mood::Zero(_)
+        | Mood::Shuffled
+        | Mood::Doubled
+        | Mood::OneMissing
+        | Mood::Components(_)
+        | Mood::Long
+        | Mood::AtMost(_)
+        | Mood::Longest(_)
+        | Mood::AnotherModel
+            if call.path == "/api/embed" =>
+        {
+            in_pieces(socket, &document(call, mood))
+        }
+        Mood::Good
+        | Mood::FailsOver(_)
+        | Mood::Component(..)
+        | Mood::Zero(_)
+        | Mood::Shuffled
+        | Mood::Doubled
+        | Mood::OneMissing
+        | Mood::Components(_)
+        | Mood::Long
+        | Mood::AtMost(_)
+        | Mood::Longest(_)
+        | Mood::AnotherModel => respond(socket, 200, "", &document(call, mood)),
+    }
+}
+
+/// An answer in pieces, as servers send it that write while they encode.
+fn in_pieces(socket: &mut TcpStream, body: &str) -> std::io::Result<()> {
+    write!(socket, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")?;
+    for piece in body.as_bytes().chunks(50) {
+        write!(socket, "{:x}\r\n", piece.len())?;
+        socket.write_all(piece)?;
+        write!(socket, "\r\n")?;
+    }
+    write!(socket, "0\r\n\r\n")
+}
+
+fn respond(socket: &mut TcpStream, status: u16, headers: &str, body: &str) -> std::io::Result<()> {
+    write!(
+        socket,
+        "HTTP/1.1 {status} .\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
+        body.len()
+    )
+}
+
+/// The document of the protocol that the path is of.
+fn document(call: &Call, mood: &Mood) -> String {
+    let mut vectors: Vec<String> = call.texts().iter().map(|text| vector(text, mood)).collect();
+    if *mood == Mood::OneMissing {
+        vectors.pop();
+    }
+    match call.path.as_str() {
+        "/embed" => format!("[{}]", vectors.join(",")),
+        "/api/embed" => format!(r#"{{"model":"m","embeddings":[{}],"total_duration":1}}"#, vectors.join(",")),
+        _ => {
+            let mut items: Vec<String> = vectors
+                .iter()
+                .enumerate()
+                .map(|(n, vector)| {
+                    let index = if *mood == Mood::Doubled { 0 } else { n };
+                    format!(r#"{{"object":"embedding","index":{index},"embedding":{vector}}}"#)
+                })
+                .collect();
+            if *mood == Mood::Shuffled {
+                items.reverse();
+            }
+            format!(
+                r#"{{"object":"list","data":[{}],"model":"m","usage":{{"total_tokens":1}}}}"#,
+                items.join(",")
+            )
+        }
+    }
+}
+
+/// Things that are talked about, in several languages.
+const TOPICS: [&[&str]; 4] = [
+    &["vertrag", "vereinbarung", "contract", "agreement"],
+    &["garten", "rosen", "garden", "roses"],
+    &["schiff", "ship", "vessel", "hafen", "harbour"],
+    &["tee", "tea", "kaffee", "coffee"],
+];
+
+/// The vector of a text as JSON.
+fn vector(text: &str, mood: &Mood) -> String {
+    let lower = text.to_lowercase();
+    let mut numbers = [0.01_f64; DIMENSION];
+    for (topic, number) in TOPICS.iter().zip(&mut numbers) {
+        *number += f64::from(u8::from(topic.iter().any(|word| lower.contains(word))));
+    }
+    // What is about nothing known differs by its length.
+    if let Some(last) = numbers.last_mut() {
+        *last += (text.len() % 7) as f64 / 100.0;
+    }
+    if *mood == Mood::AnotherModel {
+        numbers.reverse();
+    }
+    let scale = if *mood == Mood::Long { 1_000.0 } else { 1.0 };
+    let mut numbers: Vec<Value> = numbers.iter().map(|number| json!(number * scale)).collect();
+    if let Mood::Components(n) = mood {
+        numbers.resize(*n, json!(0.5));
+    }
+    if matches!(mood, Mood::Zero(word) if text.contains(word)) {
+        numbers.fill(json!(0.0));
+    }
+    if let Mood::Component(word, number) = mood
+        && text.contains(word)
+    {
+        let rest: Vec<String> = numbers.iter().skip(1).map(ToString::to_string).collect();
+        return format!("[{number},{}]", rest.join(","));
+    }
+    Value::Array(numbers).to_string()
+}
