@@ -156,3 +156,58 @@ fn a_refused_statement_is_not_embedded() {
     assert!(now(world.app.remember(&world.person("anna"), &batch, None)).is_err());
     assert_eq!(embedder.calls.lock().unwrap().len(), 0);
 }
+
+#[test]
+fn i_014_a_tenant_whose_vectors_are_of_another_model_is_searched_by_words_and_not_refused() {
+    let (mut world, _, offload) = world(false);
+    let anna = world.person("anna");
+    let _ = world.remember(&anna, statement(Kind::UserFact, "Anna runs the depot in Rostock"));
+    // As after a file was brought back from before the model changed.
+    let embedder = Arc::new(HashEmbedder::new(32, 512).unwrap());
+    let counter = merkwelt_inference::tokens::counter("o200k_base").unwrap();
+    world.app = merkwelt_app::App::new(
+        world.backend.clone(),
+        world.env.clone(),
+        Some(EmbeddingModel { embedder, offload }),
+        counter,
+        merkwelt_app::Settings::default(),
+    );
+    let anna = world.person("anna");
+    let found = world.recall(&anna, "depot in Rostock");
+    assert_eq!(found["retrieval"], "lexical");
+    assert_eq!(found["hits"][0]["text"], "Anna runs the depot in Rostock");
+    assert_eq!(world.context(&anna, &turn_of("Who runs the depot?", 400))["retrieval"], "lexical");
+}
+
+/// An engine that is not there.
+struct Gone(Watched);
+
+impl Embedder for Gone {
+    fn descriptor(&self) -> &Descriptor {
+        self.0.descriptor()
+    }
+
+    fn embed(&self, role: Role, texts: &[&str]) -> Result<Vec<Embedding>, Error> {
+        self.0.embed(role, texts)
+    }
+
+    fn is_available(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn an_engine_that_is_away_is_not_asked_and_searches_say_lexical() {
+    let inner = HashEmbedder::new(64, 512).unwrap();
+    let gone = Arc::new(Gone(Watched { inner, calls: Mutex::default() }));
+    let offload = Arc::new(Inline::default());
+    let world = World::with_model(EmbeddingModel { embedder: gone.clone(), offload: offload.clone() });
+    let anna = world.person("anna");
+    let _ = world.remember(&anna, statement(Kind::UserFact, "Anna runs the depot in Rostock"));
+    assert_eq!(
+        (world.recall(&anna, "depot")["retrieval"].as_str(), world.app.retrieval()),
+        (Some("lexical"), "lexical")
+    );
+    assert!(gone.0.calls.lock().unwrap().is_empty());
+    assert_eq!(offload.n_runs.load(Ordering::SeqCst), 0);
+}
