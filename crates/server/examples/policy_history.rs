@@ -6,7 +6,8 @@
 //! MERKWELT_KEY=<app key> cargo run --release --example policy_history -- http://127.0.0.1:7777 ../shared/data/policy_history
 //! ```
 //!
-//! With `--keep-old` at the end nothing is ever removed: every revision becomes a source of its own. That run
+//! With `--revisions FILE`, the unpacked `revisions.jsonl` of the set, whole documents are replayed instead of the
+//! sections around the questions. With `--keep-old` nothing is ever removed: every revision becomes a source of its own. That run
 //! must look bad, or this one could not fail. Nothing of the data is part of this repository.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,31 +74,38 @@ struct Replay {
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (url, folder, keep_old) = match arguments.as_slice() {
-        [url, folder] => (url, folder, false),
-        [url, folder, flag] if flag == "--keep-old" => (url, folder, true),
-        _ => bail!("usage: policy_history URL FOLDER [--keep-old], with an app key in MERKWELT_KEY"),
-    };
+    let [url, folder, options @ ..] = arguments.as_slice() else { bail!(USAGE) };
+    let (mut keep_old, mut revisions) = (false, None);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match (option.as_str(), revisions.is_none()) {
+            ("--keep-old", _) => keep_old = true,
+            ("--revisions", true) => revisions = Some(options.next().context(USAGE)?.clone()),
+            _ => bail!(USAGE),
+        }
+    }
     #[expect(clippy::disallowed_methods, reason = "the documented way to hand a key to a command")]
     let key = std::env::var("MERKWELT_KEY").context("MERKWELT_KEY is not set")?;
     let mut replay = Replay {
         client: Client::new(url, &key),
         keep_old,
-        texts: texts(folder)?,
-        questions: questions(folder)?,
+        texts: texts(revisions.as_ref().unwrap_or(&format!("{folder}/mini_revisions.jsonl")))?,
+        questions: questions(folder, revisions.is_some())?,
         documents: BTreeMap::new(),
         counts: Counts::default(),
     };
-    for event in lines(folder, "events.jsonl")? {
+    for event in lines(&format!("{folder}/events.jsonl"))? {
         replay.event(&event)?;
     }
     let mut out = std::io::stdout();
     replay.report(&mut out)
 }
 
-fn lines(folder: &str, name: &str) -> anyhow::Result<Vec<Value>> {
-    let file =
-        std::fs::File::open(format!("{folder}/{name}")).with_context(|| format!("cannot open {name}"))?;
+const USAGE: &str =
+    "usage: policy_history URL FOLDER [--keep-old] [--revisions FILE], with an app key in MERKWELT_KEY";
+
+fn lines(path: &str) -> anyhow::Result<Vec<Value>> {
+    let file = std::fs::File::open(path).with_context(|| format!("cannot open {path}"))?;
     BufReader::new(file).lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect()
 }
 
@@ -109,15 +117,16 @@ fn number_of(value: &Value, name: &str) -> u64 {
     value.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
-fn texts(folder: &str) -> anyhow::Result<BTreeMap<(String, u64), String>> {
-    let rows = lines(folder, "mini_revisions.jsonl")?;
+fn texts(path: &str) -> anyhow::Result<BTreeMap<(String, u64), String>> {
+    let rows = lines(path)?;
     Ok(rows.iter().map(|r| ((text_of(r, "doc_id"), number_of(r, "rev")), text_of(r, "text"))).collect())
 }
 
-fn questions(folder: &str) -> anyhow::Result<BTreeMap<String, Vec<Question>>> {
+fn questions(folder: &str, whole: bool) -> anyhow::Result<BTreeMap<String, Vec<Question>>> {
     let mut found: BTreeMap<String, Vec<Question>> = BTreeMap::new();
-    for row in lines(folder, "questions.jsonl")? {
-        if row.get("in_mini") != Some(&Value::Bool(true)) {
+    let ambiguous = if whole { "regex_ambiguous_in_doc" } else { "regex_ambiguous_in_mini" };
+    for row in lines(&format!("{folder}/questions.jsonl"))? {
+        if !whole && row.get("in_mini") != Some(&Value::Bool(true)) {
             continue;
         }
         let place = Place::of(&text_of(&row, "answer_regex"))?;
@@ -129,7 +138,7 @@ fn questions(folder: &str) -> anyhow::Result<BTreeMap<String, Vec<Question>>> {
             place,
             stale: list("stale").iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
             timeline: timeline.collect(),
-            ambiguous: row.get("regex_ambiguous_in_mini") == Some(&Value::Bool(true)),
+            ambiguous: row.get(ambiguous) == Some(&Value::Bool(true)),
         };
         found.entry(text_of(&row, "doc_id")).or_default().push(question);
     }

@@ -260,3 +260,23 @@ async fn r_021_what_a_document_says_becomes_a_memory_only_under_a_policy_of_purp
         keep(&stage, Role::App, "onboarding", &long).await.problem("invalid");
     }
 }
+
+#[tokio::test]
+async fn r_087_what_was_read_is_shown_again_only_to_who_may_see_its_source_now() {
+    let talk = Talk::kept().await;
+    let pack = talk.pack().await;
+    assert!(pack["items"].as_array().unwrap().iter().any(|item| item["citation"].is_object()));
+    let path = format!("/v1/packs/{}", pack["pack_id"].as_str().unwrap());
+    let again = || talk.library.stage.app("GET", &path, "anna").send();
+    assert_eq!(again().await.expect(200)["turn"], pack["turn"]);
+    // Without the right to the source what was read from it is not shown, and with it it is.
+    talk.library.members(json!({ "remove": ["anna"] })).await;
+    again().await.problem("content_not_retained");
+    talk.library.members(json!({ "add": ["anna"] })).await;
+    assert_eq!(again().await.expect(200)["turn"], pack["turn"]);
+    // A pack is its subject's alone, also for who may see the source.
+    talk.library.members(json!({ "add": ["ben"] })).await;
+    talk.library.stage.app("GET", &path, "ben").send().await.problem("not_found");
+    talk.remove().await;
+    again().await.problem("content_not_retained");
+}
