@@ -80,7 +80,8 @@ impl Content {
             return Err(Error::Control);
         }
         // The limit is on what is kept: composing can lengthen a text, and shorten one.
-        let text: String = text.nfc().collect();
+        // Most texts are composed already, and an id or a number always is.
+        let text = if text.is_ascii() { text.to_owned() } else { text.nfc().collect() };
         if text.len() > max { Err(Error::TooLong { max }) } else { Ok(Self(text)) }
     }
 
