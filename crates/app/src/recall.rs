@@ -50,8 +50,8 @@ impl App {
         let allowed = self.allow::<action::Recall>(request).await?;
         let now = self.env.now();
         let vector = self.question_vector(&search.question).await;
-        let recalled = self.search(&allowed, query(search, vector, now)).await?;
-        let mut admitted = admit_all(recalled.candidates.clone(), now, search.interval);
+        let mut recalled = self.search(&allowed, query(search, vector, now)).await?;
+        let mut admitted = admit_all(std::mem::take(&mut recalled.candidates), now, search.interval);
         let footings =
             self.footings(&allowed, rested_on(turns(admitted.iter().map(|(f, _)| f.get()))), now).await?;
         // A summary is derived from what is found itself.

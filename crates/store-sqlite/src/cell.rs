@@ -181,9 +181,10 @@ impl Cell {
             Some(connection) => connection,
             None => schema::again(&schema::CELL, &self.path).map_err(|error| error.to_store())?,
         };
-        let tx = connection.unchecked_transaction().sql()?;
-        let result = work(self, &tx);
-        tx.finish().sql()?;
+        // A connection on which something goes wrong, a panic too, is not kept, and its transaction ends with it.
+        schema::run(&connection, "BEGIN").sql()?;
+        let result = work(self, &connection);
+        schema::run(&connection, "COMMIT").sql()?;
         let mut readers = lock(&self.readers);
         if readers.len() < READERS_MAX {
             readers.push(connection);

@@ -25,29 +25,44 @@ enum Known {
     Erasing,
 }
 
+/// Present grants of a subject, or of nobody in particular; `None` for one who is being erased or is gone.
+fn grants_of(db: &Connection, subject: Option<SubjectId>) -> Result<Option<Grants>, Error> {
+    let epoch = State::read(db)?.epochs.grants;
+    let Some(subject) = subject else {
+        return Ok(Some(Grants { epoch, subject: None, groups: BTreeSet::new() }));
+    };
+    if !is_active(db, subject.as_str())? {
+        return Ok(None);
+    }
+    let groups = groups_of(db, subject.as_str())?;
+    Ok(Some(Grants { epoch, subject: Some(subject), groups }))
+}
+
 impl Cell {
     /// Present grants of a principal. A subject named for the first time gets its pseudonym here.
     pub(crate) fn grants(&self, principal: &Principal) -> Result<Option<Grants>, Error> {
         let subject = match principal {
             Principal::Nobody => None,
             Principal::Bound(subject) => Some(subject.clone()),
-            Principal::Named(reference) => match self.subject(reference) {
-                Ok(subject) => Some(subject),
-                Err(Error::Erasing) => return Ok(None),
-                Err(error) => return Err(error),
-            },
-        };
-        self.snapshot(|_, db| {
-            let epoch = State::read(db)?.epochs.grants;
-            let Some(subject) = subject else {
-                return Ok(Some(Grants { epoch, subject: None, groups: BTreeSet::new() }));
-            };
-            if !is_active(db, subject.as_str())? {
-                return Ok(None);
+            Principal::Named(reference) => {
+                // Who is known is found in the snapshot in which their groups are read.
+                let tag = self.keys.reference_tag(reference.expose());
+                let known = self.snapshot(|_, db| match find(db, &tag)? {
+                    Some(Known::Active(subject)) => grants_of(db, Some(subject)).map(Some),
+                    Some(Known::Erasing) => Ok(Some(None)),
+                    None => Ok(None),
+                })?;
+                if let Some(grants) = known {
+                    return Ok(grants);
+                }
+                match self.subject(reference) {
+                    Ok(subject) => Some(subject),
+                    Err(Error::Erasing) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
             }
-            let groups = groups_of(db, subject.as_str())?;
-            Ok(Some(Grants { epoch, subject: Some(subject), groups }))
-        })
+        };
+        self.snapshot(|_, db| grants_of(db, subject))
     }
 
     /// The pseudonym of a person, made if there is none. [`Error::Erasing`] while the person is being erased.

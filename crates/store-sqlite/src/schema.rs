@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use ring::digest::{SHA256, digest};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::error::{OpenError, Sql as _};
@@ -94,7 +95,9 @@ pub(crate) fn again(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
 fn connect(kind: &Kind, path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).opening(kind.name)?;
-    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_prepared_statement_cache_capacity(128);
+    // Plans do not depend on the values that are bound: a statement is prepared once and not for each value anew.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).opening(kind.name)?;
     Ok(connection)
 }
 
@@ -197,6 +200,11 @@ pub(crate) fn is_own(kind: &Kind, connection: &Connection) -> Result<bool, merkw
 fn described(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
     let sql = "SELECT name, sql FROM sqlite_schema ORDER BY name";
     connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// Runs a statement without parameters and rows that is used all the time, such as the end of a transaction.
+pub(crate) fn run(connection: &Connection, sql: &'static str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(|_| ())
 }
 
 /// Brings the write-ahead log into the main file and empties it. Whether a reader stood in the way is

@@ -16,6 +16,7 @@ use crate::cell::Cell;
 use crate::error::Sql as _;
 use crate::log;
 use crate::pool::lock;
+use crate::schema;
 use crate::shard::Touch;
 use crate::snapshot::State;
 
@@ -136,9 +137,10 @@ impl Cell {
         answered.recv().unwrap_or(Err(Error::Unavailable))
     }
 
-    /// Writes until the queue is empty, then brings the shard up to date.
+    /// Writes until the queue is empty, then brings the shard up to date, if content changed.
     pub(crate) fn drain(&self) {
         let mut guard = Draining { cell: self, armed: true };
+        let mut moved = false;
         loop {
             let connection = lock(&self.writer.connection);
             let mut group: Vec<Box<dyn Job>> = {
@@ -152,19 +154,21 @@ impl Cell {
             };
             let end = self.commit_group(&connection, &mut group);
             drop(connection);
+            moved |= end.unwrap_or(true);
             for job in group {
-                job.finish(end);
+                job.finish(end.map(|_| ()));
             }
         }
         guard.armed = false;
         // Acknowledged already: whatever goes wrong from here on costs the next reader time, nothing else.
-        if self.env.reach(FaultPoint::BeforeShard).is_ok() {
+        if self.env.reach(FaultPoint::BeforeShard).is_ok() && moved {
             self.catch_up();
         }
     }
 
-    fn commit_group(&self, connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<(), Error> {
-        connection.execute_batch("BEGIN IMMEDIATE").sql()?;
+    /// Runs a group in one transaction; tells whether content changed.
+    fn commit_group(&self, connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<bool, Error> {
+        schema::run(connection, "BEGIN IMMEDIATE").sql()?;
         let touched = self.run_group(connection, group).and_then(|(before, after, touched)| {
             self.env.reach(FaultPoint::BeforeCommit).map_err(|_| Error::Unavailable)?;
             Ok((before, after, touched))
@@ -178,7 +182,7 @@ impl Cell {
         };
         // Before the commit, so that no reader can see the new epoch without finding what changed.
         self.shard.announce(before, after, touched);
-        if let Err(error) = connection.execute_batch("COMMIT").sql() {
+        if let Err(error) = schema::run(connection, "COMMIT").sql() {
             self.shard.withdraw(after);
             let _ = connection.execute_batch("ROLLBACK");
             return Err(error);
@@ -188,7 +192,8 @@ impl Cell {
         if self.lacking.swap(false, Ordering::Relaxed) {
             lock(&self.unfilled).insert(self.tenant.clone());
         }
-        self.env.reach(FaultPoint::AfterCommit).map_err(|_| Error::Unavailable)
+        self.env.reach(FaultPoint::AfterCommit).map_err(|_| Error::Unavailable)?;
+        Ok(before != after)
     }
 
     fn run_group(
@@ -216,9 +221,9 @@ impl Cell {
 /// Runs one batch in its savepoint. An error means that the whole transaction is lost.
 fn run_job(work: &mut Work<'_>, job: &mut dyn Job) -> Result<(), Error> {
     let kept = (work.state.clone(), work.head.clone(), work.touched.len());
-    work.db.execute_batch("SAVEPOINT batch").sql()?;
+    schema::run(work.db, "SAVEPOINT batch").sql()?;
     match job.run(work) {
-        Ok(()) => return work.db.execute_batch("RELEASE batch").sql(),
+        Ok(()) => return schema::run(work.db, "RELEASE batch").sql(),
         // There may be no transaction left to go back in; nobody of the group has room either.
         Err(Error::Full) => return Err(Error::Full),
         Err(_) => {}
