@@ -103,7 +103,8 @@ pub(crate) struct Place<'a> {
 impl Place<'_> {
     fn to_bytes(self) -> Vec<u8> {
         // No part contains a bar: ids are letters and digits, names come from the program text.
-        format!("{}|{}|{}|{}|{}", self.tenant, self.table, self.row, self.revision, self.column).into_bytes()
+        let revision = self.revision.to_string();
+        [self.tenant, self.table, self.row, &revision, self.column].join("|").into_bytes()
     }
 }
 
@@ -135,15 +136,36 @@ impl Sealer {
 
     /// The plaintext, overwritten on drop.
     pub(crate) fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let mut plain = Zeroizing::new(Vec::new());
+        self.open_into(place, sealed, &mut plain)?;
+        Ok(plain)
+    }
+
+    /// As [`Sealer::open`], into a buffer that is used again for the next value and overwritten at its end.
+    pub(crate) fn open_into(
+        &self,
+        place: Place<'_>,
+        sealed: &[u8],
+        plain: &mut Zeroizing<Vec<u8>>,
+    ) -> Result<(), Error> {
         let (nonce, body) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(Error::Damaged)?;
-        let mut plain = Zeroizing::new(body.to_vec());
+        if plain.capacity() < body.len() {
+            // Growing in place could leave a copy behind that nobody overwrites.
+            *plain = Zeroizing::new(Vec::with_capacity(body.len().next_power_of_two()));
+        }
+        plain.clear();
+        plain.extend_from_slice(body);
         let length = self
             .0
-            .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(place.to_bytes()), &mut plain)
+            .open_in_place(
+                Nonce::assume_unique_for_key(*nonce),
+                Aad::from(place.to_bytes()),
+                plain.as_mut_slice(),
+            )
             .map_err(|_| Error::Damaged)?
             .len();
         plain.truncate(length);
-        Ok(plain)
+        Ok(())
     }
 }
 

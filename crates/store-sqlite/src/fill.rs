@@ -16,7 +16,7 @@ use crate::error::{OpenError, Sql as _};
 use crate::instance::Sqlite;
 use crate::library::{passage_place, passage_words};
 use crate::pool::lock;
-use crate::rows::{blob_at, memory_place, open_words, seal_vector, text_at, turn_place};
+use crate::rows::{blob_at, memory_place, open_text, seal_vector, text_at, turn_place};
 use crate::shard::Touch;
 use crate::writer::Work;
 
@@ -249,7 +249,7 @@ impl Table {
 
     fn words(self, plain: &[u8]) -> Result<Zeroizing<String>, Error> {
         match self {
-            Self::Memories => open_words(plain).map(|(text, _)| text),
+            Self::Memories => open_text(plain),
             Self::Passages => passage_words(plain),
             Self::Turns => {
                 let text = std::str::from_utf8(plain).map_err(|_| Error::Damaged)?;

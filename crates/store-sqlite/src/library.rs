@@ -283,7 +283,7 @@ pub(crate) fn active_sources(db: &Connection) -> Result<Vec<String>, Error> {
 
 /// What a search takes in of one source: revision, number, validity, receipt, terms, vector, words.
 pub(crate) const PASSAGES_TO_SEARCH: &str = "SELECT p.revision, p.number, r.valid_from, s.expires_at, \
-    r.received_at, p.terms, p.vector, p.body, s.body FROM sources AS s \
+    r.received_at, p.terms, p.vector, p.body, s.body, p.seq FROM sources AS s \
     JOIN revisions AS r ON r.id = s.current JOIN passages AS p ON p.revision = s.current \
     WHERE s.id = ?1 AND s.state = 1 AND p.body IS NOT NULL ORDER BY p.number";
 

@@ -13,7 +13,7 @@ use crate::library::passage_place;
 use crate::rows::{
     MEMORY_COLUMNS, TURN_COLUMNS, memory_place, open_vector, read_memory, read_turn, turn_place,
 };
-use crate::shard::{Eyes, Probe, Row, Shard, advance, search};
+use crate::shard::{Eyes, Probe, Proposals, Row, Shard, advance, search};
 use crate::snapshot::{Snapshot, Viewer, shown, visible};
 
 /// The stable name of the index (R-083). Its build is the content epoch it holds.
@@ -38,6 +38,7 @@ pub(crate) fn recall(cell: &Cell, viewer: &Viewer, query: &RecallQuery) -> Resul
     })
 }
 
+/// The search with all its checks: by whom, in what, as of when.
 fn answer(snapshot: &Snapshot<'_>, shard: &Shard, query: &RecallQuery) -> Result<Recalled, Error> {
     if let Some((vector, _)) = &query.vector {
         // INVARIANT: I-14, vectors of two models are never compared.
@@ -51,6 +52,15 @@ fn answer(snapshot: &Snapshot<'_>, shard: &Shard, query: &RecallQuery) -> Result
     let eyes =
         Eyes { subject: snapshot.viewer.subject(), groups: &groups, tenant: snapshot.cell.tenant.as_str() };
     let proposals = search(shard, &eyes, query, probe.as_ref())?;
+    dispose(snapshot, proposals, query)
+}
+
+/// Ranks what was proposed by its exact vectors, and reads the best from the records.
+pub(crate) fn dispose(
+    snapshot: &Snapshot<'_>,
+    proposals: Proposals,
+    query: &RecallQuery,
+) -> Result<Recalled, Error> {
     let mut ranked = Vec::with_capacity(proposals.rows.len());
     for proposal in proposals.rows {
         let exact = match &query.vector {
@@ -81,15 +91,16 @@ fn answer(snapshot: &Snapshot<'_>, shard: &Shard, query: &RecallQuery) -> Result
 /// The exact vector of a proposed row, if the record is visible.
 fn stored_vector(snapshot: &Snapshot<'_>, row: &Row) -> Result<Option<Vec<f32>>, Error> {
     const MEMORY: &str = concat!(
-        "SELECT owner, vector FROM memories WHERE id = :id AND revision = :number AND standing = 0 AND ",
+        "SELECT owner, vector FROM memories
+         WHERE seq = :seq AND id = :id AND revision = :number AND standing = 0 AND ",
         visible!()
     );
     const THE_TURN: &str = "SELECT owner, vector FROM turns \
-        WHERE conversation = :id AND number = :number AND owner = :subject";
+        WHERE seq = :seq AND conversation = :id AND number = :number AND owner = :subject";
     let id = row.id()?;
     const THE_PASSAGE: &str = concat!(
         "SELECT p.source, p.vector FROM passages AS p JOIN sources AS s ON s.id = p.source
-         WHERE p.revision = :id AND p.number = :number AND s.current = p.revision AND ",
+         WHERE p.seq = :seq AND p.revision = :id AND p.number = :number AND s.current = p.revision AND ",
         shown!()
     );
     let (sql, key, number) = match &id {
@@ -103,9 +114,10 @@ fn stored_vector(snapshot: &Snapshot<'_>, row: &Row) -> Result<Option<Vec<f32>>,
         .and_then(|mut statement| {
             let subject = snapshot.viewer.subject();
             statement
-                .query_row(named_params! { ":id": key, ":number": number, ":subject": subject }, |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })
+                .query_row(
+                    named_params! { ":seq": row.seq, ":id": key, ":number": number, ":subject": subject },
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
                 .optional()
         })
         .sql()?;
@@ -132,12 +144,14 @@ fn candidate(
         RecordId::Memory(id) => {
             let sql = format!(
                 "SELECT {MEMORY_COLUMNS} FROM memories
-                 WHERE id = :id AND revision = :revision AND standing = 0 AND {}",
+                 WHERE seq = :seq AND id = :id AND revision = :revision AND standing = 0 AND {}",
                 visible!()
             );
             let revision = row.revision().number();
             let mut statement = snapshot.db.prepare_cached(&sql).sql()?;
-            let parameters = named_params! { ":id": id.as_str(), ":revision": revision, ":subject": subject };
+            let parameters = named_params! {
+                ":seq": row.seq, ":id": id.as_str(), ":revision": revision, ":subject": subject,
+            };
             let mut rows = statement.query(parameters).sql()?;
             let found = rows.next().sql()?;
             found.map(|row| read_memory(snapshot.cell, row).map(Record::Memory)).transpose()?
@@ -145,10 +159,12 @@ fn candidate(
         RecordId::Turn(id, number) => {
             let sql = format!(
                 "SELECT {TURN_COLUMNS} FROM turns
-                 WHERE conversation = :id AND number = :number AND owner = :subject"
+                 WHERE seq = :seq AND conversation = :id AND number = :number AND owner = :subject"
             );
             let mut statement = snapshot.db.prepare_cached(&sql).sql()?;
-            let parameters = named_params! { ":id": id.as_str(), ":number": number, ":subject": subject };
+            let parameters = named_params! {
+                ":seq": row.seq, ":id": id.as_str(), ":number": number, ":subject": subject,
+            };
             let mut rows = statement.query(parameters).sql()?;
             let found = rows.next().sql()?;
             found.map(|row| read_turn(snapshot.cell, row).map(Record::Turn)).transpose()?

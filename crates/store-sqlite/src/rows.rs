@@ -84,13 +84,22 @@ pub(crate) fn body_of(statement: &Statement) -> Result<Zeroizing<Vec<u8>>, Error
     serde_json::to_vec(&body).map(Zeroizing::new).map_err(|_| Error::Damaged)
 }
 
-/// The words and the metadata of a body.
-type Words = (Zeroizing<String>, Option<serde_json::Map<String, serde_json::Value>>);
-
-/// What a search needs of a body.
-pub(crate) fn open_words(plain: &[u8]) -> Result<Words, Error> {
+/// The words of a body.
+pub(crate) fn open_text(plain: &[u8]) -> Result<Zeroizing<String>, Error> {
     let body: Body<'_> = serde_json::from_slice(plain).map_err(|_| Error::Damaged)?;
-    Ok((Zeroizing::new(body.text.into_owned()), body.metadata.map(Cow::into_owned)))
+    Ok(Zeroizing::new(body.text.into_owned()))
+}
+
+/// The metadata of a body; the words are passed over.
+pub(crate) fn open_metadata(
+    plain: &[u8],
+) -> Result<Option<serde_json::Map<String, serde_json::Value>>, Error> {
+    #[derive(Deserialize)]
+    struct Tagged {
+        #[serde(default)]
+        metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    }
+    serde_json::from_slice(plain).map(|body: Tagged| body.metadata).map_err(|_| Error::Damaged)
 }
 
 /// Where a memory's column stands.
@@ -284,10 +293,15 @@ pub(crate) fn seal_vector(
 }
 
 pub(crate) fn open_vector(keys: &OwnerKeys, place: Place<'_>, sealed: &[u8]) -> Result<Vec<f32>, Error> {
-    let plain = keys.sealer.open(place, sealed)?;
+    let mut values = Vec::new();
+    vector_of(&keys.sealer.open(place, sealed)?, &mut values)?;
+    Ok(values)
+}
+
+/// The components of an opened vector, in place of what `values` held.
+pub(crate) fn vector_of(plain: &[u8], values: &mut Vec<f32>) -> Result<(), Error> {
     let (words, rest) = plain.as_chunks::<4>();
-    if !rest.is_empty() {
-        return Err(Error::Damaged);
-    }
-    Ok(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
+    values.clear();
+    values.extend(words.iter().map(|word| f32::from_le_bytes(*word)));
+    if rest.is_empty() { Ok(()) } else { Err(Error::Damaged) }
 }

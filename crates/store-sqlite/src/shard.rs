@@ -16,11 +16,13 @@ use crate::snapshot::State;
 
 mod index;
 mod load;
+mod postings;
 mod search;
 mod vectors;
 
 pub(crate) use index::{Row, Shard, passage_key};
-pub(crate) use search::{Eyes, of_source, search};
+pub(crate) use postings::Term;
+pub(crate) use search::{Eyes, Proposals, of_source, search};
 pub(crate) use vectors::Probe;
 
 /// Announced changes that are kept for a shard; one that is further behind is built anew.

@@ -7,6 +7,8 @@ use merkwelt_store::analysis::analyse;
 use ring::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
+use crate::shard::Term;
+
 /// Tells one analysis from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark([u8; BYTES]);
@@ -38,13 +40,25 @@ pub(crate) fn write_terms(mark: Mark, terms: &[String]) -> Zeroizing<Vec<u8>> {
 }
 
 /// The kept terms; `None` if another analysis made them.
-pub(crate) fn read(present: Mark, kept: &[u8]) -> Result<Option<Vec<String>>, Error> {
+pub(crate) fn read(present: Mark, kept: &[u8]) -> Result<Option<Vec<Term>>, Error> {
     let (mark, terms) = kept.split_first_chunk::<BYTES>().ok_or(Error::Damaged)?;
     if *mark != present.0 {
         return Ok(None);
     }
     let terms = std::str::from_utf8(terms).map_err(|_| Error::Damaged)?;
-    Ok(Some(terms.split('\n').filter(|term| !term.is_empty()).map(str::to_owned).collect()))
+    let mut known = Vec::with_capacity(terms.len() / 8 + 1);
+    known.extend(terms.split('\n').filter(|term| !term.is_empty()).map(Term::of));
+    Ok(Some(known))
+}
+
+/// The terms of a text as the index knows them.
+pub(crate) fn of(text: &str) -> Vec<Term> {
+    known(analyse(text))
+}
+
+/// Terms as the index knows them.
+pub(crate) fn known(terms: Vec<String>) -> Vec<Term> {
+    terms.iter().map(|term| Term::of(term)).collect()
 }
 
 #[cfg(test)]
@@ -57,7 +71,7 @@ mod tests {
     fn kept_terms_are_those_of_the_text() {
         let mark = Mark::present();
         for text in [SAMPLE, "was ist das", "late late late"] {
-            assert_eq!(read(mark, &write(mark, text)), Ok(Some(analyse(text))));
+            assert_eq!(read(mark, &write(mark, text)), Ok(Some(of(text))));
         }
         let mut other = write(mark, SAMPLE);
         other[0] ^= 1;

@@ -53,9 +53,9 @@ pub fn analyse_turn(previous: Option<&str>, text: &str) -> Vec<String> {
     turn_terms(previous.map(analyse), analyse(text))
 }
 
-/// The same from terms that are known already.
+/// The same from terms that are known already, in whatever form.
 #[must_use]
-pub fn turn_terms(previous: Option<Vec<String>>, own: Vec<String>) -> Vec<String> {
+pub fn turn_terms<T: Clone>(previous: Option<Vec<T>>, own: Vec<T>) -> Vec<T> {
     let mut terms = previous.unwrap_or_default();
     terms.extend(own.iter().cloned());
     terms.extend(own);

@@ -10,6 +10,7 @@ use merkwelt_store::Error;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::record::RecordId;
 
+use crate::shard::postings::{Bulk, Postings, ROWS_MAX, Term};
 use crate::shard::vectors::Vectors;
 
 /// The kind code of a turn; memories have those of their kinds.
@@ -42,8 +43,10 @@ fn symbols(id: &str, prefix: &str) -> Result<[u8; SYMBOLS], Error> {
 }
 
 /// A record as the shard takes it in.
-pub(crate) struct Entry {
+pub(crate) struct Entry<'v> {
     pub(crate) key: RowKey,
+    /// Where its record stands in its table.
+    pub(crate) seq: i64,
     /// The revision of a memory.
     pub(crate) revision: u32,
     pub(crate) owner: String,
@@ -54,9 +57,9 @@ pub(crate) struct Entry {
     /// `i64::MAX` where there is no end.
     pub(crate) end: i64,
     pub(crate) written_at: i64,
-    pub(crate) terms: Vec<String>,
+    pub(crate) terms: Vec<Term>,
     pub(crate) metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    pub(crate) vector: Option<Vec<f32>>,
+    pub(crate) vector: Option<&'v [f32]>,
 }
 
 /// The numbers of one record.
@@ -65,6 +68,8 @@ pub(crate) struct Row {
     pub(crate) key: RowKey,
     pub(crate) revision: u32,
     pub(crate) owner: u32,
+    /// Where its record stands in its table; the record there must be the one of the key.
+    pub(crate) seq: i64,
     pub(crate) conversation: u32,
     pub(crate) valid_from: i64,
     pub(crate) end: i64,
@@ -122,50 +127,6 @@ impl Names {
     }
 }
 
-/// Rows of a shard are numbered in 24 bits, beside 8 bits for how often a term occurs.
-const ROWS_MAX: u32 = 1 << 24;
-const COUNT_MAX: u32 = 255;
-
-/// A row and how often the term occurs in it. A count of 255 means "see the table of large counts".
-#[derive(Clone, Copy)]
-struct Hit(u32);
-
-impl Hit {
-    fn new(row: u32, count: u32) -> Self {
-        Self((row << 8) | count.min(COUNT_MAX))
-    }
-
-    fn row(self) -> u32 {
-        self.0 >> 8
-    }
-
-    fn count(self) -> u32 {
-        self.0 & COUNT_MAX
-    }
-}
-
-/// The rows of one term. Most terms have one.
-enum Postings {
-    One(Hit),
-    Many(Vec<Hit>),
-}
-
-impl Postings {
-    fn push(&mut self, hit: Hit) {
-        match self {
-            Self::One(first) => *self = Self::Many(vec![*first, hit]),
-            Self::Many(hits) => hits.push(hit),
-        }
-    }
-
-    fn hits(&self) -> &[Hit] {
-        match self {
-            Self::One(hit) => std::slice::from_ref(hit),
-            Self::Many(hits) => hits,
-        }
-    }
-}
-
 /// One tenant's shard.
 #[derive(Default)]
 pub(crate) struct Shard {
@@ -182,14 +143,20 @@ pub(crate) struct Shard {
     /// to nobody.
     pub(crate) audiences: BTreeMap<u32, Audience>,
     keys: BTreeMap<RowKey, u32>,
-    postings: BTreeMap<Box<str>, Postings>,
-    large: BTreeMap<(Box<str>, u32), u32>,
-    term_bytes: usize,
+    postings: Postings,
+    /// While the shard is built: the terms of its rows.
+    bulk: Option<Bulk>,
     dead: usize,
 }
 
 impl Shard {
-    pub(crate) fn insert(&mut self, entry: Entry) -> Result<(), Error> {
+    /// An empty shard that is about to take in about so many rows; [`Shard::built`] ends that.
+    pub(crate) fn to_build(rows: usize) -> Self {
+        let vectors = Vectors::for_rows(rows);
+        Self { bulk: Some(Bulk::default()), rows: Vec::with_capacity(rows), vectors, ..Self::default() }
+    }
+
+    pub(crate) fn insert(&mut self, mut entry: Entry<'_>) -> Result<(), Error> {
         let number = u32::try_from(self.rows.len()).map_err(|_| Error::Unavailable)?;
         if number >= ROWS_MAX {
             return Err(Error::Unavailable);
@@ -199,6 +166,7 @@ impl Shard {
             entry.conversation.as_deref().map_or(Ok(NONE), |name| self.conversations.number(name))?;
         let row = Row {
             key: entry.key,
+            seq: entry.seq,
             revision: entry.revision,
             owner: self.owners.number(&entry.owner)?,
             conversation,
@@ -209,33 +177,17 @@ impl Shard {
             kind: entry.kind,
             dead: false,
         };
-        self.vectors.set(self.rows.len(), entry.vector.as_deref());
+        self.vectors.set(self.rows.len(), entry.vector);
         self.rows.push(row);
         self.keys.insert(entry.key, number);
         if let Some(metadata) = entry.metadata.filter(|map| !map.is_empty()) {
             self.metadata.insert(number, metadata);
         }
-        self.index_terms(number, entry.terms);
-        Ok(())
-    }
-
-    fn index_terms(&mut self, row: u32, mut terms: Vec<String>) {
-        terms.sort_unstable();
-        for group in terms.chunk_by(|a, b| a == b) {
-            let Some(term) = group.first() else { continue };
-            let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
-            let hit = Hit::new(row, count);
-            if count >= COUNT_MAX {
-                self.large.insert((term.as_str().into(), row), count);
-            }
-            match self.postings.get_mut(term.as_str()) {
-                Some(postings) => postings.push(hit),
-                None => {
-                    self.term_bytes += term.len();
-                    self.postings.insert(term.as_str().into(), Postings::One(hit));
-                }
-            }
+        match &mut self.bulk {
+            Some(bulk) => bulk.add(&mut self.postings, number, &mut entry.terms),
+            None => self.postings.add(number, &mut entry.terms),
         }
+        Ok(())
     }
 
     /// Makes a row dead.
@@ -293,15 +245,8 @@ impl Shard {
     }
 
     /// Calls `found` with each row of a term and how often it occurs there.
-    pub(crate) fn each_hit(&self, term: &str, mut found: impl FnMut(u32, u32)) {
-        let Some(postings) = self.postings.get(term) else { return };
-        for hit in postings.hits() {
-            let mut count = hit.count();
-            if count == COUNT_MAX {
-                count = self.large.get(&(term.into(), hit.row())).copied().unwrap_or(count);
-            }
-            found(hit.row(), count);
-        }
+    pub(crate) fn each_hit(&self, term: &str, found: impl FnMut(u32, u32)) {
+        self.postings.each(Term::of(term), found);
     }
 
     /// Gives back the places of dead rows once they are a quarter of all.
@@ -326,53 +271,29 @@ impl Shard {
             .into_iter()
             .filter_map(|(row, map)| Some((to(row)?, map)))
             .collect();
-        self.large = std::mem::take(&mut self.large)
-            .into_iter()
-            .filter_map(|((term, row), count)| Some(((term, to(row)?), count)))
-            .collect();
         for row in self.keys.values_mut() {
             *row = to(*row).unwrap_or(*row);
         }
-        self.postings.retain(|_, postings| {
-            let hits: Vec<Hit> = postings
-                .hits()
-                .iter()
-                .filter_map(|hit| Some(Hit((to(hit.row())? << 8) | hit.count())))
-                .collect();
-            *postings = match hits.as_slice() {
-                [one] => Postings::One(*one),
-                _ => Postings::Many(hits),
-            };
-            !postings.hits().is_empty()
-        });
-        self.term_bytes = self.postings.keys().map(|term| term.len()).sum();
+        self.postings.renumber(to);
         self.dead = 0;
     }
 
-    /// Gives back what was reserved for growth.
-    pub(crate) fn shrink(&mut self) {
-        self.rows.shrink_to_fit();
-        for postings in self.postings.values_mut() {
-            if let Postings::Many(hits) = postings {
-                hits.shrink_to_fit();
-            }
+    /// Ends the building: everything can be found, and what was reserved for growth is given back.
+    pub(crate) fn built(&mut self) {
+        if let Some(bulk) = self.bulk.take() {
+            bulk.into(&mut self.postings);
         }
+        self.rows.shrink_to_fit();
+        self.vectors.shrink();
     }
 
     /// About how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
-        let hits: usize = self
-            .postings
-            .values()
-            .map(|postings| if let Postings::Many(hits) = postings { hits.capacity() * 4 + 16 } else { 0 })
-            .sum();
-        // A key of a B-tree costs about half more than its size; a heap string at least 16 bytes more.
+        // A key of a B-tree costs about half more than its size.
         self.vectors.bytes()
             + self.rows.capacity() * size_of::<Row>()
             + self.keys.len() * (size_of::<RowKey>() + 4) * 3 / 2
-            + self.postings.len() * (size_of::<(Box<str>, Postings)>() * 3 / 2 + 16)
-            + self.term_bytes
-            + hits
+            + self.postings.bytes()
             + self.metadata.len() * 256
     }
 
@@ -386,10 +307,10 @@ impl Shard {
                 names.numbers.iter().find(|(_, number)| **number == of).map(|(name, _)| name.clone())
             };
             let mut terms = Vec::new();
-            for term in self.postings.keys() {
-                self.each_hit(term, |hit, count| {
+            for term in self.postings.terms() {
+                self.postings.each(term, |hit, count| {
                     if hit == number {
-                        terms.push(format!("{term}*{count}"));
+                        terms.push(format!("{term:?}*{count}"));
                     }
                 });
             }
@@ -406,7 +327,7 @@ impl Shard {
                 row.kind,
                 row.length,
                 self.metadata.get(&number),
-                self.vectors.cosine(usize::try_from(number).unwrap(), &probe),
+                self.vectors.cosines(&[number], &probe),
             ));
         }
         lines.sort();

@@ -12,27 +12,32 @@ use crate::cell::Cell;
 use crate::crypt::{OwnerKeys, Place};
 use crate::error::Sql as _;
 use crate::library::{PASSAGES_TO_SEARCH, audience_of, passage_place, terms_of};
-use crate::rows::{blob_at, kind_code, kind_of, memory_place, open_vector, open_words, text_at, turn_place};
-use crate::shard::Touch;
+use crate::rows::{
+    blob_at, kind_code, kind_of, memory_place, open_metadata, open_text, text_at, turn_place, vector_of,
+};
 use crate::shard::index::{Entry, PASSAGE, Shard, TURN, memory_key, passage_key, turn_key};
+use crate::shard::{Term, Touch};
 use crate::terms;
 
 const MEMORY_COLUMNS: &str =
-    "id, revision, owner, kind, conversation, valid_from, expires_at, written_at, body, vector, terms";
+    "id, revision, owner, kind, conversation, valid_from, expires_at, written_at, body, vector, terms, seq";
 // Kind 0 is `feedback`, the first of `Kind::ALL`.
 const RANKED: &str =
     "standing = 0 AND kind <> 0 AND owner NOT IN (SELECT id FROM subjects WHERE erasing = 1)";
-const TURN_COLUMNS: &str = "conversation, number, owner, at, expires_at, body, vector, terms";
+const TURN_COLUMNS: &str = "conversation, number, owner, at, expires_at, body, vector, terms, seq";
 
 /// Everything searchable of a cell.
 pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
-    let mut shard = Shard::default();
+    let count = "SELECT (SELECT count(*) FROM memories) + (SELECT count(*) FROM turns)";
+    let rows: usize = db.query_row(count, [], |row| row.get(0)).sql()?;
+    let mut shard = Shard::to_build(rows);
+    let mut scratch = Scratch::default();
     // In the order of owners, so that each key is unwrapped once.
     let sql = format!("SELECT {MEMORY_COLUMNS} FROM memories WHERE {RANKED} ORDER BY owner");
     let mut statement = db.prepare(&sql).sql()?;
     let mut rows = statement.query([]).sql()?;
     while let Some(row) = rows.next().sql()? {
-        shard.insert(memory(cell, row)?)?;
+        shard.insert(memory(cell, row, &mut scratch)?)?;
     }
     let sql = format!(
         "SELECT {TURN_COLUMNS} FROM turns
@@ -40,21 +45,49 @@ pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
     );
     let mut statement = db.prepare(&sql).sql()?;
     let mut rows = statement.query([]).sql()?;
-    let mut before: Option<(String, u32, Vec<String>)> = None;
+    let mut before: Option<(String, u32, Vec<Term>)> = None;
     while let Some(row) = rows.next().sql()? {
         let (conversation, number) = (text_at(row, 0)?.to_owned(), row.get::<_, u32>(1).sql()?);
-        let own = turn_terms(cell, row)?;
+        let own = turn_terms(cell, row, &mut scratch.plain)?;
         let previous = before
             .filter(|(of, last, _)| *of == conversation && last.checked_add(1) == Some(number))
             .map(|(_, _, terms)| terms);
-        shard.insert(turn(cell, row, previous, own.clone())?)?;
+        shard.insert(turn(cell, row, previous, own.clone(), &mut scratch)?)?;
         before = Some((conversation, number, own));
     }
     for source in crate::library::active_sources(db)? {
-        take_source(cell, db, &mut shard, &source)?;
+        take_source(cell, db, &mut shard, &source, &mut scratch)?;
     }
-    shard.shrink();
+    shard.built();
     Ok(shard)
+}
+
+/// What is opened one after the other: a buffer for each value alone would cost more than opening it.
+#[derive(Default)]
+struct Scratch {
+    plain: Zeroizing<Vec<u8>>,
+    vector: Vec<f32>,
+}
+
+impl Scratch {
+    fn vector(
+        &mut self,
+        keys: &OwnerKeys,
+        place: Place<'_>,
+        sealed: Option<&[u8]>,
+    ) -> Result<Option<&[f32]>, Error> {
+        let Some(sealed) = sealed else { return Ok(None) };
+        keys.sealer.open_into(place, sealed, &mut self.plain)?;
+        vector_of(&self.plain, &mut self.vector)?;
+        Ok(Some(&self.vector))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A vector is personal data like the text.
+        zeroize::Zeroize::zeroize(&mut self.vector);
+    }
 }
 
 /// Reads again what was touched.
@@ -64,6 +97,7 @@ pub(crate) fn apply(
     shard: &mut Shard,
     touched: &BTreeSet<Touch>,
 ) -> Result<(), Error> {
+    let mut scratch = Scratch::default();
     for touch in touched {
         match touch {
             Touch::Memory(id) => {
@@ -72,48 +106,61 @@ pub(crate) fn apply(
                 let mut statement = db.prepare_cached(&sql).sql()?;
                 let mut rows = statement.query([id.as_str()]).sql()?;
                 if let Some(row) = rows.next().sql()? {
-                    shard.insert(memory(cell, row)?)?;
+                    shard.insert(memory(cell, row, &mut scratch)?)?;
                 }
             }
             Touch::Turn(id, number) => {
                 shard.remove(&turn_key(id, *number)?);
-                if let Some(entry) = one_turn(cell, db, id.as_str(), *number)? {
-                    shard.insert(entry)?;
-                }
+                one_turn(cell, db, (id.as_str(), *number), shard, &mut scratch)?;
             }
             Touch::Conversation(id) => shard.remove_turns(id),
-            Touch::Source(id) => take_source(cell, db, shard, id.as_str())?,
+            Touch::Source(id) => take_source(cell, db, shard, id.as_str(), &mut scratch)?,
         }
     }
     Ok(())
 }
 
 /// The passages of the current revision of a source, if it has one, and who may be shown them.
-fn take_source(cell: &Cell, db: &Connection, shard: &mut Shard, source: &str) -> Result<(), Error> {
+fn take_source(
+    cell: &Cell,
+    db: &Connection,
+    shard: &mut Shard,
+    source: &str,
+    scratch: &mut Scratch,
+) -> Result<(), Error> {
     shard.renew_source(source, audience_of(db, source)?)?;
     let mut statement = db.prepare_cached(PASSAGES_TO_SEARCH).sql()?;
     let mut rows = statement.query([source]).sql()?;
     while let Some(row) = rows.next().sql()? {
-        shard.insert(passage(cell, row, source)?)?;
+        shard.insert(passage(cell, row, source, scratch)?)?;
     }
     Ok(())
 }
 
-fn passage(cell: &Cell, row: &Row<'_>, source: &str) -> Result<Entry, Error> {
+fn passage<'s>(
+    cell: &Cell,
+    row: &Row<'_>,
+    source: &str,
+    scratch: &'s mut Scratch,
+) -> Result<Entry<'s>, Error> {
     let (revision, number) = (text_at(row, 0)?, row.get::<_, u32>(1).sql()?);
     let keys = cell.owner_keys(source)?;
     let place = |column| passage_place(&cell.tenant, revision, number, column);
     let terms = match row.get_ref(5).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)? {
-        Some(sealed) => terms::read(cell.analysis, &keys.sealer.open(place("terms"), sealed)?)?,
+        Some(sealed) => {
+            keys.sealer.open_into(place("terms"), sealed, &mut scratch.plain)?;
+            terms::read(cell.analysis, &scratch.plain)?
+        }
         None => None,
     };
     let terms = match terms {
         Some(terms) => terms,
-        None => terms_of(cell, row, source)?,
+        None => terms::known(terms_of(cell, row, source)?),
     };
     let vector: Option<&[u8]> = row.get_ref(6).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
     Ok(Entry {
         key: passage_key(&revision.parse().map_err(|_| Error::Damaged)?, number)?,
+        seq: row.get(9).sql()?,
         revision: 1,
         owner: source.to_owned(),
         kind: PASSAGE,
@@ -123,32 +170,44 @@ fn passage(cell: &Cell, row: &Row<'_>, source: &str) -> Result<Entry, Error> {
         written_at: row.get(4).sql()?,
         terms,
         metadata: None,
-        vector: vector.map(|sealed| open_vector(&keys, place("vector"), sealed)).transpose()?,
+        vector: scratch.vector(&keys, place("vector"), vector)?,
     })
 }
 
-fn one_turn(cell: &Cell, db: &Connection, id: &str, number: u32) -> Result<Option<Entry>, Error> {
+fn one_turn(
+    cell: &Cell,
+    db: &Connection,
+    (id, number): (&str, u32),
+    shard: &mut Shard,
+    scratch: &mut Scratch,
+) -> Result<(), Error> {
     let sql = format!("SELECT {TURN_COLUMNS} FROM turns WHERE conversation = ?1 AND number = ?2");
     let mut statement = db.prepare_cached(&sql).sql()?;
-    let mut terms_of = |number: u32| -> Result<Option<Vec<String>>, Error> {
-        let read = |row: &Row<'_>| Ok(turn_terms(cell, row));
-        statement.query_row((id, number), read).optional().sql()?.transpose()
+    let before = if number > 1 {
+        let read = |row: &Row<'_>| Ok(turn_terms(cell, row, &mut scratch.plain));
+        statement.query_row((id, number - 1), read).optional().sql()?.transpose()?
+    } else {
+        None
     };
-    let before = if number > 1 { terms_of(number - 1)? } else { None };
     let mut rows = statement.query((id, number)).sql()?;
-    let Some(row) = rows.next().sql()? else { return Ok(None) };
-    turn(cell, row, before, turn_terms(cell, row)?).map(Some)
+    let Some(row) = rows.next().sql()? else { return Ok(()) };
+    let own = turn_terms(cell, row, &mut scratch.plain)?;
+    shard.insert(turn(cell, row, before, own, scratch)?)
 }
 
-fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
+fn memory<'s>(cell: &Cell, row: &Row<'_>, scratch: &'s mut Scratch) -> Result<Entry<'s>, Error> {
     let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
     let revision: u32 = row.get(1).sql()?;
     let keys = cell.owner_keys(owner)?;
     let place = |column| memory_place(&cell.tenant, id, revision, column);
-    let (text, metadata) = open_words(&keys.sealer.open(place("body"), blob_at(row, 8)?)?)?;
+    keys.sealer.open_into(place("body"), blob_at(row, 8)?, &mut scratch.plain)?;
+    let metadata = open_metadata(&scratch.plain)?;
+    let text = || open_text(&keys.sealer.open(place("body"), blob_at(row, 8)?)?);
+    let terms = kept_terms(cell, &keys, (place("terms"), blob_at(row, 10)?), &mut scratch.plain, text)?;
     let vector: Option<&[u8]> = row.get_ref(9).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
     Ok(Entry {
         key: memory_key(&id.parse().map_err(|_| Error::Damaged)?)?,
+        seq: row.get(11).sql()?,
         revision,
         owner: owner.to_owned(),
         kind: kind_code(kind_of(row.get(3).sql()?)?),
@@ -156,9 +215,9 @@ fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
         valid_from: row.get(5).sql()?,
         end: row.get::<_, Option<i64>>(6).sql()?.unwrap_or(i64::MAX),
         written_at: row.get(7).sql()?,
-        terms: kept_terms(cell, &keys, place("terms"), blob_at(row, 10)?, || Ok(text))?,
+        terms,
         metadata,
-        vector: vector.map(|sealed| open_vector(&keys, place("vector"), sealed)).transpose()?,
+        vector: scratch.vector(&keys, place("vector"), vector)?,
     })
 }
 
@@ -166,29 +225,36 @@ fn memory(cell: &Cell, row: &Row<'_>) -> Result<Entry, Error> {
 fn kept_terms(
     cell: &Cell,
     keys: &OwnerKeys,
-    place: Place<'_>,
-    sealed: &[u8],
+    (place, sealed): (Place<'_>, &[u8]),
+    plain: &mut Zeroizing<Vec<u8>>,
     text: impl FnOnce() -> Result<Zeroizing<String>, Error>,
-) -> Result<Vec<String>, Error> {
-    match terms::read(cell.analysis, &keys.sealer.open(place, sealed)?)? {
+) -> Result<Vec<Term>, Error> {
+    keys.sealer.open_into(place, sealed, plain)?;
+    match terms::read(cell.analysis, plain)? {
         Some(terms) => Ok(terms),
-        None => Ok(analysis::analyse(&text()?)),
+        None => Ok(terms::of(&text()?)),
     }
 }
 
-fn turn_terms(cell: &Cell, row: &Row<'_>) -> Result<Vec<String>, Error> {
+fn turn_terms(cell: &Cell, row: &Row<'_>, plain: &mut Zeroizing<Vec<u8>>) -> Result<Vec<Term>, Error> {
     let number: u32 = row.get(1).sql()?;
     let keys = cell.owner_keys(text_at(row, 2)?)?;
     let id = text_at(row, 0)?;
     let place = |column| turn_place(&cell.tenant, id, number, column);
-    kept_terms(cell, &keys, place("terms"), blob_at(row, 7)?, || {
+    kept_terms(cell, &keys, (place("terms"), blob_at(row, 7)?), plain, || {
         let plain = keys.sealer.open(place("body"), blob_at(row, 5)?)?;
         std::str::from_utf8(&plain).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Error::Damaged)
     })
 }
 
 /// A turn is found by what it answers too (`merkwelt_store::analysis::analyse_turn`).
-fn turn(cell: &Cell, row: &Row<'_>, before: Option<Vec<String>>, own: Vec<String>) -> Result<Entry, Error> {
+fn turn<'s>(
+    cell: &Cell,
+    row: &Row<'_>,
+    before: Option<Vec<Term>>,
+    own: Vec<Term>,
+    scratch: &'s mut Scratch,
+) -> Result<Entry<'s>, Error> {
     let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
     let number: u32 = row.get(1).sql()?;
     let at: i64 = row.get(3).sql()?;
@@ -197,6 +263,7 @@ fn turn(cell: &Cell, row: &Row<'_>, before: Option<Vec<String>>, own: Vec<String
     let place = turn_place(&cell.tenant, id, number, "vector");
     Ok(Entry {
         key: turn_key(&id.parse().map_err(|_| Error::Damaged)?, number)?,
+        seq: row.get(8).sql()?,
         revision: 1,
         owner: owner.to_owned(),
         kind: TURN,
@@ -206,6 +273,6 @@ fn turn(cell: &Cell, row: &Row<'_>, before: Option<Vec<String>>, own: Vec<String
         written_at: at,
         terms: analysis::turn_terms(before, own),
         metadata: None,
-        vector: vector.map(|sealed| open_vector(&keys, place, sealed)).transpose()?,
+        vector: scratch.vector(&keys, place, vector)?,
     })
 }

@@ -153,36 +153,46 @@ pub(crate) fn search(
     probe: Option<&Probe>,
 ) -> Result<Proposals, Error> {
     let filter = Filter::new(shard, eyes, query);
+    search_where(shard, query, probe, |number, row| filter.passes(shard, number, row))
+}
+
+/// Searches among the rows that pass.
+pub(crate) fn search_where(
+    shard: &Shard,
+    query: &RecallQuery,
+    probe: Option<&Probe>,
+    passes: impl Fn(u32, &Row) -> bool,
+) -> Result<Proposals, Error> {
     let mut stats = VisibleStats::default();
-    let mut passed = vec![NONE; shard.rows.len()];
-    let mut rows: Vec<(u32, &Row)> = Vec::new();
-    for ((number, row), slot) in (0_u32..).zip(&shard.rows).zip(&mut passed) {
-        if filter.passes(shard, number, row) {
+    let mut place = vec![HIDDEN; shard.rows.len()];
+    let mut numbers = Vec::new();
+    for ((number, row), place) in (0_u32..).zip(&shard.rows).zip(&mut place) {
+        if passes(number, row) {
             stats.observe(row.length);
-            *slot = u32::try_from(rows.len()).map_err(|_| Error::Unavailable)?;
-            rows.push((number, row));
+            *place = UNHIT;
+            numbers.push(number);
         }
     }
-    let lexical = lexical(shard, &QueryTerms::of(query.question.expose()), stats, &passed, &rows);
+    let lexical = Lexical::of(shard, &QueryTerms::of(query.question.expose()), stats, place);
+    let cosines = probe.map(|probe| shard.vectors.cosines(&numbers, probe));
     let fusion = query.vector.as_ref().map(|(_, fusion)| *fusion);
     let (floor, span) = fusion.map_or((1.0, 1.0), |fusion| (fusion.floor, fusion.span.max(f32::EPSILON)));
-    let mut scored: Vec<Scored<'_>> = rows
-        .iter()
-        .zip(lexical)
-        .map(|((number, row), lexical)| {
-            let at = usize::try_from(*number).unwrap_or(usize::MAX);
-            let cosine = probe.and_then(|probe| shard.vectors.cosine(at, probe));
-            let total = fuse(lexical, cosine, fusion).total;
-            let off = shard.vectors.slack(at);
-            // Below the floor a cosine counts nothing, however far off it is.
-            let counts = cosine.is_some_and(|cosine| cosine + off > floor);
-            let slack = if counts { off / span } else { 0.0 };
-            Scored { total, row, lexical, slack, vector: cosine.is_some() }
-        })
-        .collect();
+    let cosines = cosines.into_iter().flatten().chain(std::iter::repeat(None));
+    let scored = numbers.iter().zip(cosines).filter_map(|(number, cosine)| {
+        let at = usize::try_from(*number).ok()?;
+        let row = shard.rows.get(at)?;
+        let lexical = lexical.score(at, row.length);
+        let total = fuse(lexical, cosine, fusion).total;
+        let off = shard.vectors.slack(at);
+        // Below the floor a cosine counts nothing, however far off it is.
+        let counts = cosine.is_some_and(|cosine| cosine + off > floor);
+        let slack = if counts { off / span } else { 0.0 };
+        Some(Scored { total, row, lexical, slack, vector: cosine.is_some() })
+    });
+    let mut scored: Vec<Scored<'_>> = scored.collect();
     let wanted = query.k.get();
-    best(&mut scored, if probe.is_some() { RERANK_MAX.max(wanted) } else { wanted });
     keep_possible(&mut scored, wanted);
+    best(&mut scored, if probe.is_some() { RERANK_MAX.max(wanted) } else { wanted });
     let rows = scored.into_iter().map(|scored| Proposal {
         row: scored.row.clone(),
         lexical: scored.lexical,
@@ -222,52 +232,65 @@ struct Scored<'s> {
 
 /// Drops what cannot be among the wanted even if every cosine is off as far as it may be.
 fn keep_possible(scored: &mut Vec<Scored<'_>>, wanted: usize) {
+    let Some(last) = wanted.checked_sub(1).filter(|last| *last < scored.len()) else { return };
     let mut sure: Vec<f32> = scored.iter().map(|scored| scored.total - scored.slack).collect();
-    sure.sort_unstable_by(|a, b| b.total_cmp(a));
-    if let Some(least) = wanted.checked_sub(1).and_then(|last| sure.get(last)) {
-        scored.retain(|scored| scored.total + scored.slack >= *least);
-    }
+    let (_, least, _) = sure.select_nth_unstable_by(last, |a, b| b.total_cmp(a));
+    scored.retain(|scored| scored.total + scored.slack >= *least);
 }
 
-/// The lexical score of every passed row, in their order.
-fn lexical(
-    shard: &Shard,
-    terms: &QueryTerms,
-    stats: VisibleStats,
-    passed: &[u32],
-    rows: &[(u32, &Row)],
-) -> Vec<f32> {
-    let mut terms = terms.clone();
-    let width = terms.len();
-    // Row by row the counts of all terms; only for rows that have at least one.
-    let mut counts: Vec<u32> = Vec::new();
-    let mut place = vec![NONE; rows.len()];
-    let mut found = Vec::with_capacity(width);
-    for (term_number, term) in terms.iter().enumerate() {
-        let mut documents = 0_u64;
-        shard.each_hit(term, |row, count| {
-            let slot = usize::try_from(row).ok().and_then(|row| passed.get(row)).copied().unwrap_or(NONE);
-            let Some(slot) = usize::try_from(slot).ok().and_then(|slot| place.get_mut(slot)) else { return };
-            documents += 1;
-            if *slot == NONE {
-                *slot = u32::try_from(counts.len() / width.max(1)).unwrap_or(NONE);
-                counts.resize(counts.len() + width, 0);
-            }
-            let at = usize::try_from(*slot).unwrap_or(usize::MAX).saturating_mul(width) + term_number;
-            if let Some(to) = counts.get_mut(at) {
-                *to = count;
-            }
-        });
-        found.push(documents);
+/// A row that did not pass the predicate, and one that passed and has none of the terms.
+const HIDDEN: u32 = u32::MAX;
+const UNHIT: u32 = u32::MAX - 1;
+
+/// The lexical scores of the rows that passed.
+struct Lexical {
+    /// By row: [`HIDDEN`], [`UNHIT`], or where its counts stand.
+    place: Vec<u32>,
+    /// The counts of all terms, for each row that has at least one.
+    counts: Vec<u32>,
+    width: usize,
+    scorer: Scorer,
+}
+
+impl Lexical {
+    fn of(shard: &Shard, terms: &QueryTerms, stats: VisibleStats, mut place: Vec<u32>) -> Self {
+        let mut terms = terms.clone();
+        let width = terms.len();
+        let mut counts: Vec<u32> = Vec::new();
+        let mut found = Vec::with_capacity(width);
+        for (term_number, term) in terms.iter().enumerate() {
+            let mut documents = 0_u64;
+            shard.each_hit(term, |row, count| {
+                let place = usize::try_from(row).ok().and_then(|row| place.get_mut(row));
+                let Some(place) = place.filter(|place| **place != HIDDEN) else { return };
+                documents += 1;
+                if *place == UNHIT {
+                    // Fewer than 2²⁴ rows have a place.
+                    *place = u32::try_from(counts.len() / width.max(1)).unwrap_or(UNHIT);
+                    counts.resize(counts.len() + width, 0);
+                }
+                let at = usize::try_from(*place).unwrap_or(usize::MAX).saturating_mul(width) + term_number;
+                if let Some(to) = counts.get_mut(at) {
+                    *to = count;
+                }
+            });
+            found.push(documents);
+        }
+        terms.set_document_frequencies(found);
+        let scorer = Scorer::new(stats, &terms);
+        Self { place, counts, width, scorer }
     }
-    terms.set_document_frequencies(found);
-    let scorer = Scorer::new(stats, &terms);
-    let score = |(slot, (_, row)): (&u32, &(u32, &Row))| {
-        let at = usize::try_from(*slot).unwrap_or(usize::MAX).saturating_mul(width);
-        let frequencies = if *slot == NONE { None } else { counts.get(at..at + width) };
-        frequencies.map_or(0.0, |frequencies| scorer.lexical(frequencies, row.length))
-    };
-    place.iter().zip(rows).map(score).collect()
+
+    /// The score of a row of `length` terms.
+    fn score(&self, row: usize, length: u32) -> f32 {
+        let place = self.place.get(row).copied().unwrap_or(HIDDEN);
+        if place >= UNHIT {
+            return 0.0;
+        }
+        let at = usize::try_from(place).unwrap_or(usize::MAX).saturating_mul(self.width);
+        let frequencies = self.counts.get(at..at.saturating_add(self.width));
+        frequencies.map_or(0.0, |frequencies| self.scorer.lexical(frequencies, length))
+    }
 }
 
 /// Keeps the best in order.

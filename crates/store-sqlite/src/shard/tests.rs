@@ -14,11 +14,13 @@ use merkwelt_ledger::commitment::OpeningKey;
 use merkwelt_store::Store as _;
 use merkwelt_store::change::{Batch, NewMemory, NewOwner, NewTurn, Outcome, Write};
 use merkwelt_store::conformance::{START, block, founding};
-use merkwelt_store::query::{ModelId, Vector};
+use merkwelt_store::query::{Fusion, KindSet, ModelId, RecallQuery, TopK, Turns, Vector};
 use proptest::prelude::*;
 
-use super::{Shard, advance, load};
-use crate::snapshot::State;
+use super::search::search_where;
+use super::{Probe, Shard, advance, load};
+use crate::recall::{dispose, recall};
+use crate::snapshot::{Snapshot, State, Viewer};
 use crate::{MasterKey, Options, Sqlite, Threads};
 
 #[derive(Debug, Clone)]
@@ -209,4 +211,87 @@ fn an_unknown_change_makes_a_shard_start_anew() {
     assert!(place.between(1, 2).is_some());
     assert!(place.between(0, 2).is_none());
     assert!(Shard::default().dump().is_empty());
+}
+
+/// Stores 2,000 facts with vectors and asks for one of them.
+fn filled(stage: &Stage, pass: &Pass<'_, class::Write>) -> RecallQuery {
+    let numbers = |seed: u32| {
+        (0..384_u32)
+            .map(move |at| f32::from(u16::try_from((seed * 7919 + at * 104_729) % 2003).unwrap()) - 1001.0)
+    };
+    let vector = |seed| Vector { model: ModelId::new("test", "1", 384), values: numbers(seed).collect() };
+    for first in (0..2000_u32).step_by(500) {
+        let write = |number: u32| {
+            let words: Vec<String> = numbers(number).take(12).map(|n| format!("word{n}")).collect();
+            let text = Content::to_keep(&format!("{} {number}", words.join(" ")), 1000).unwrap();
+            let (lifetimes, now) = (Lifetimes::default(), stage.env.now());
+            let parts = Particulars::default();
+            Write::Remember(NewMemory {
+                id: MemoryId::random(stage.env.as_ref()),
+                owner: NewOwner::Subject,
+                statement: Statement::new(Kind::UserFact, text, Author::Person, parts, &lifetimes, now)
+                    .unwrap(),
+                at: now,
+                conversation: None,
+                tokens: 20,
+                vector: Some(vector(number)),
+                opening: OpeningKey::from_bytes([1; 32]),
+            })
+        };
+        let writes = (first..first + 500).map(write).collect();
+        let _ = block::on(stage.store.commit(Batch::writes(pass, writes, None, stage.env.now()))).unwrap();
+    }
+    RecallQuery {
+        question: Content::question("word17 word-400 word3", 1000).unwrap(),
+        vector: Some((vector(77), Fusion { floor: 0.0, span: 1.0 })),
+        k: TopK::new(10).unwrap(),
+        kinds: KindSet::all().rankable(),
+        turns: Turns::All,
+        documents: true,
+        conversation: None,
+        metadata: Vec::new(),
+        interval: None,
+        now: stage.env.now(),
+    }
+}
+
+/// The same search with and without its checks: generation of grants, subject, groups, and per row scope, kind,
+/// validity and standing. Without them exists only here. Figures stand in `docs/benchmarks.md`:
+/// `cargo test --release -p merkwelt-store-sqlite --lib -- --ignored --nocapture cost_a_search`.
+#[test]
+#[ignore = "a measurement"]
+#[expect(clippy::disallowed_methods, reason = "a measurement needs the clock")]
+fn what_freshness_and_scope_cost_a_search() {
+    let (stage, request) = stage();
+    let pass = block::on(authorize::<action::Correct>(&stage.store, &request)).unwrap();
+    let query = filled(&stage, &pass);
+    let cell = stage.store.inner.cell(pass.scope().tenant()).unwrap();
+    let viewer = Viewer::of(&pass);
+    let probe = query.vector.as_ref().and_then(|(vector, _)| Probe::of(&vector.values));
+    let state = cell.snapshot(|_, db| State::read(db)).unwrap();
+    let with = || recall(&cell, &viewer, &query).unwrap();
+    let without = || {
+        let found = cell.shard.ask(|shard| {
+            cell.snapshot(|cell, db| {
+                let snapshot = Snapshot { cell, db, viewer: &viewer, state: state.clone() };
+                let found = search_where(shard, &query, probe.as_ref(), |_, _| true)?;
+                dispose(&snapshot, found, &query).map(Some)
+            })
+        });
+        found.unwrap().unwrap()
+    };
+    assert_eq!(with().candidates.len(), 10);
+    assert_eq!(with().considered, without().considered);
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..4000 {
+        let started = std::time::Instant::now();
+        let found = if round % 2 == 0 { with() } else { without() };
+        times[round % 2].push(started.elapsed());
+        assert_eq!(found.candidates.len(), 10);
+    }
+    let [with, without] = times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() * 1e6
+    });
+    println!("p50 with {with:.1} us, without {without:.1} us: {:.1} % more", (with / without - 1.0) * 100.0);
 }

@@ -1,8 +1,11 @@
 //! Packed vectors: eight bits per component with one scale per row, compared with a question of sixteen
-//! bits. The scan only proposes; the hits are ranked again by the exact vectors of the records.
+//! bits. The scan only proposes; the hits are ranked again by the exact vectors of the records. It is compiled for
+//! each kind of vector instructions, and the best the processor has is taken; sums are of integers and equal.
 
-/// Components added up before the sum is widened: 256 · 127 · 32,767 stays below 2³¹.
-const CHUNK: usize = 256;
+use fearless_simd::{Level, Simd, dispatch};
+
+/// Components added up before the sum is widened: 128 · 127 · 32,767 stays below 2³¹.
+const CHUNK: usize = 128;
 
 /// Rows of equal dimension, one behind the other.
 #[derive(Default, Clone)]
@@ -22,41 +25,58 @@ pub(crate) struct Probe {
 impl Probe {
     /// `None` for a vector without direction.
     pub(crate) fn of(values: &[f32]) -> Option<Self> {
-        let (unit, largest) = unit(values)?;
-        let scale = largest / 32_767.0;
-        Some(Self { components: unit.iter().map(|v| narrow_16(v / scale)).collect(), scale })
+        let (norm, largest) = size(values)?;
+        let factor = 32_767.0 / largest;
+        let components = values.iter().map(|v| narrow_16(v * factor)).collect();
+        Some(Self { components, scale: largest / norm / 32_767.0 })
     }
 }
 
-fn unit(values: &[f32]) -> Option<(Vec<f32>, f32)> {
-    let norm = values.iter().map(|v| v * v).sum::<f32>().sqrt();
-    if norm <= 0.0 || !norm.is_finite() {
-        return None;
+/// The length of a vector and its largest component; `None` without a direction.
+fn size(values: &[f32]) -> Option<(f32, f32)> {
+    // Sixteen side by side, which the compiler turns into vector instructions.
+    let (mut squares, mut largest) = ([0.0_f32; 16], [0.0_f32; 16]);
+    for chunk in values.chunks(16) {
+        for ((square, largest), v) in squares.iter_mut().zip(&mut largest).zip(chunk) {
+            *square += v * v;
+            *largest = largest.max(v.abs());
+        }
     }
-    let unit: Vec<f32> = values.iter().map(|v| v / norm).collect();
-    let largest = unit.iter().fold(0.0_f32, |largest, v| largest.max(v.abs()));
-    (largest > 0.0).then_some((unit, largest))
+    let norm = squares.iter().sum::<f32>().sqrt();
+    let largest = largest.into_iter().fold(0.0_f32, f32::max);
+    (norm > 0.0 && norm.is_finite() && largest > 0.0).then_some((norm, largest))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the value was scaled into the range and rounded")]
 fn narrow_16(value: f32) -> i16 {
-    value.round().clamp(-32_767.0, 32_767.0) as i16
+    rounded(value).clamp(-32_767.0, 32_767.0) as i16
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the value was scaled into the range and rounded")]
 fn narrow_8(value: f32) -> i8 {
-    value.round().clamp(-127.0, 127.0) as i8
+    rounded(value).clamp(-127.0, 127.0) as i8
+}
+
+/// To be cut off: `round` is a call of a function where the processor may be old.
+fn rounded(value: f32) -> f32 {
+    value + 0.5_f32.copysign(value)
 }
 
 impl Vectors {
+    /// None yet, with room for so many rows as soon as their dimension is known.
+    pub(crate) fn for_rows(rows: usize) -> Self {
+        Self { scales: Vec::with_capacity(rows), ..Self::default() }
+    }
+
     /// Sets the vector of row `row`, or that it has none. Rows may be set in any order.
     pub(crate) fn set(&mut self, row: usize, values: Option<&[f32]>) {
-        let packed = values.and_then(unit);
+        let sized = values.and_then(|values| Some((values, size(values)?)));
         if self.dimension == 0
-            && let Some((unit, _)) = &packed
+            && let Some((values, _)) = sized
         {
-            self.dimension = unit.len();
-            self.components = vec![0; self.scales.len() * self.dimension];
+            self.dimension = values.len();
+            self.components = Vec::with_capacity(self.scales.capacity() * self.dimension);
+            self.components.resize(self.scales.len() * self.dimension, 0);
         }
         if self.scales.len() <= row {
             self.scales.resize(row + 1, 0.0);
@@ -66,12 +86,13 @@ impl Vectors {
         let (Some(scale), Some(to)) = (self.scales.get_mut(row), self.components.get_mut(range)) else {
             return;
         };
-        match packed {
+        match sized {
             // INVARIANT: I-14, rows of one shard have one dimension; the writer refuses other models.
-            Some((unit, largest)) if unit.len() == to.len() => {
-                *scale = largest / 127.0;
-                for (to, value) in to.iter_mut().zip(unit) {
-                    *to = narrow_8(value / *scale);
+            Some((values, (norm, largest))) if values.len() == to.len() => {
+                let factor = 127.0 / largest;
+                *scale = largest / norm / 127.0;
+                for (to, value) in to.iter_mut().zip(values) {
+                    *to = narrow_8(value * factor);
                 }
             }
             _ => {
@@ -94,14 +115,33 @@ impl Vectors {
         *self = kept;
     }
 
-    /// About the cosine of a row and the question; `None` if the row has no vector or another dimension.
-    pub(crate) fn cosine(&self, row: usize, probe: &Probe) -> Option<f32> {
-        let scale = *self.scales.get(row)?;
-        if scale == 0.0 || probe.components.len() != self.dimension {
-            return None;
+    /// About the cosines of rows and the question, in their order; `None` for a row that has no vector or one of
+    /// another dimension.
+    pub(crate) fn cosines(&self, rows: &[u32], probe: &Probe) -> Vec<Option<f32>> {
+        // Chosen once for all rows: a function compiled for other instructions is not merged with its caller.
+        dispatch!(Level::new(), simd => self.cosines_with(simd, rows, probe))
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "it must become part of a function compiled for vector instructions"
+    )]
+    #[inline(always)]
+    fn cosines_with<S: Simd>(&self, _: S, rows: &[u32], probe: &Probe) -> Vec<Option<f32>> {
+        let cosine = |row: &u32| {
+            let row = usize::try_from(*row).ok()?;
+            let scale = *self.scales.get(row)?;
+            if scale == 0.0 || probe.components.len() != self.dimension {
+                return None;
+            }
+            let components = self.components.get(row * self.dimension..(row + 1) * self.dimension)?;
+            Some(dot(components, &probe.components) * scale * probe.scale)
+        };
+        let mut cosines = Vec::with_capacity(rows.len());
+        for row in rows {
+            cosines.push(cosine(row));
         }
-        let components = self.components.get(row * self.dimension..(row + 1) * self.dimension)?;
-        Some(dot(components, &probe.components) * scale * probe.scale)
+        cosines
     }
 
     /// By how much the cosine of a row may be off: four standard deviations of the rounding, which is even
@@ -111,25 +151,44 @@ impl Vectors {
         self.scales.get(row).map_or(0.0, |scale| scale * DEVIATIONS)
     }
 
+    /// Gives back what was reserved for growth.
+    pub(crate) fn shrink(&mut self) {
+        self.components.shrink_to_fit();
+        self.scales.shrink_to_fit();
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.components.capacity() + self.scales.capacity() * 4
     }
 }
 
-/// Plain loops over chunks, which the compiler turns into vector instructions of any machine.
+/// Plain loops over chunks, which the compiler turns into the vector instructions it may use where this is put.
 #[expect(clippy::cast_precision_loss, reason = "an approximation; the hits are ranked again exactly")]
+#[expect(
+    clippy::inline_always,
+    reason = "it must become part of a function compiled for vector instructions"
+)]
+#[inline(always)]
 fn dot(row: &[i8], probe: &[i16]) -> f32 {
     let mut total = 0_i64;
-    for (row, probe) in row.chunks(CHUNK).zip(probe.chunks(CHUNK)) {
-        let mut sum = 0_i32;
-        for (a, b) in row.iter().zip(probe) {
-            // Wrapping, because the check for an overflow that cannot happen would keep the compiler from
-            // using vector instructions.
-            sum = sum.wrapping_add(i32::from(i16::from(*a)).wrapping_mul(i32::from(*b)));
-        }
-        total = total.wrapping_add(i64::from(sum));
+    let (mut rows, mut probes) = (row.chunks_exact(CHUNK), probe.chunks_exact(CHUNK));
+    for (row, probe) in rows.by_ref().zip(probes.by_ref()) {
+        total = total.wrapping_add(i64::from(short_dot(row, probe)));
     }
+    total = total.wrapping_add(i64::from(short_dot(rows.remainder(), probes.remainder())));
     total as f32
+}
+
+/// At most [`CHUNK`] components. Wrapping, because the check for an overflow that cannot happen would keep the
+/// compiler from using vector instructions.
+#[expect(
+    clippy::inline_always,
+    reason = "it must become part of a function compiled for vector instructions"
+)]
+#[inline(always)]
+fn short_dot(row: &[i8], probe: &[i16]) -> i32 {
+    let products = row.iter().zip(probe).map(|(a, b)| i32::from(*a).wrapping_mul(i32::from(*b)));
+    products.fold(0_i32, i32::wrapping_add)
 }
 
 #[cfg(test)]
@@ -150,7 +209,7 @@ mod tests {
         ) {
             let mut vectors = Vectors::default();
             vectors.set(0, Some(&a));
-            let near = vectors.cosine(0, &Probe::of(&b).unwrap()).unwrap();
+            let near = vectors.cosines(&[0], &Probe::of(&b).unwrap())[0].unwrap();
             let exact = merkwelt_store::ranking::cosine(&a, &b).unwrap();
             prop_assert!((near - exact).abs() < vectors.slack(0), "{near} {exact}");
             prop_assert!(vectors.slack(0) < 0.002, "{}", vectors.slack(0));
@@ -162,7 +221,7 @@ mod tests {
         let ones = vec![1.0_f32; 4096];
         let mut vectors = Vectors::default();
         vectors.set(0, Some(&ones));
-        let near = vectors.cosine(0, &Probe::of(&ones).unwrap()).unwrap();
+        let near = vectors.cosines(&[0], &Probe::of(&ones).unwrap())[0].unwrap();
         assert!((near - 1.0).abs() < 1e-3, "{near}");
     }
 
@@ -173,11 +232,13 @@ mod tests {
         vectors.set(2, Some(&[1.0, 0.0]));
         vectors.set(1, Some(&[0.0, 1.0]));
         let probe = Probe::of(&[1.0, 0.0]).unwrap();
-        assert_eq!(vectors.cosine(0, &probe), None);
-        assert!(vectors.cosine(1, &probe).unwrap().abs() < 1e-3);
-        assert!((vectors.cosine(2, &probe).unwrap() - 1.0).abs() < 1e-3);
+        let cosines = vectors.cosines(&[0, 1, 2, 3], &probe);
+        assert_eq!((cosines[0], cosines[3]), (None, None));
+        assert!(cosines[1].unwrap().abs() < 1e-3);
+        assert!((cosines[2].unwrap() - 1.0).abs() < 1e-3);
         vectors.retain(&[false, false, true]);
-        assert!((vectors.cosine(0, &probe).unwrap() - 1.0).abs() < 1e-3);
+        assert!((vectors.cosines(&[0], &probe)[0].unwrap() - 1.0).abs() < 1e-3);
+        assert_eq!(vectors.cosines(&[0], &Probe::of(&[1.0, 0.0, 0.0]).unwrap()), [None]);
         assert!(Probe::of(&[0.0, 0.0]).is_none());
     }
 }
