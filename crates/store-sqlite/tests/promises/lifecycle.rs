@@ -3,10 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
-use merkwelt_store::change::Outcome;
+use merkwelt_authz::{ApiKey, Role, action};
+use merkwelt_domain::{Env as _, TenantId};
+use merkwelt_store::change::{Batch, Outcome, Write};
+use merkwelt_store::{Registry as _, Store as _, Tenant};
 use merkwelt_store_sqlite::{MasterKey, OpenError, Options, Sqlite, exists, is_half_made};
 
-use super::world::{Folder, Note, TestEnv, World, founding, master, model, note, options};
+use super::world::{
+    Folder, Note, TestEnv, World, founding, holding, master, model, new_key, note, on, options, text_of,
+};
 
 fn open(world: &World, master: &MasterKey) -> Result<Sqlite, OpenError> {
     Sqlite::open(world.root(), master, world.env.clone(), options())
@@ -258,10 +263,63 @@ fn an_idle_tenant_is_closed_and_gives_its_index_back_and_is_found_again() {
         // Somebody may have held the cell when it was looked at: it is looked at again when time passes.
         world.env.fixed.advance(1_000);
         std::thread::sleep(std::time::Duration::from_millis(50));
+        // Whoever still holds the cell when they look keeps it open until they look again.
+        world.env.fixed.advance(1_000);
     }
     assert_eq!((world.store().usage().cells, world.store().usage().shard_bytes), (0, 0));
     assert_eq!(world.texts("anna", "crate").len(), 1);
     assert_eq!(world.store().usage().cells, 1, "a tenant in use stays open");
+}
+
+/// A further tenant with a key for its application.
+fn another(world: &World, number: usize) -> (TenantId, ApiKey) {
+    let (id, key) = (TenantId::random(world.env.as_ref()), ApiKey::random(world.env.as_ref()));
+    let name = format!("tenant-{number}").parse().unwrap();
+    let tenant = Tenant { id: id.clone(), name, created_at: world.env.now() };
+    let first = new_key(&key, &id, Role::App);
+    let made = world.act::<action::ManageTenants, _>(&world.keys.admin, None, |pass| {
+        on(world.store().create_tenant(pass, tenant, first))
+    });
+    made.unwrap();
+    (id, key)
+}
+
+#[test]
+fn r_025_many_tenants_of_one_instance_stay_apart_each_in_a_file_of_its_own() {
+    let mut world = World::with(Options { cells_max: 5, ..options() });
+    let tenants: Vec<(TenantId, ApiKey)> = (0..40).map(|number| another(&world, number)).collect();
+    let texts = |world: &World, key: &ApiKey| -> Vec<String> {
+        let found = world.act::<action::Recall, _>(key, Some("anna"), |pass| {
+            on(world.store().recall(pass, &world.ask("the shared word", None)))
+        });
+        found.unwrap().candidates.iter().map(|candidate| text_of(&candidate.record)).collect()
+    };
+    for (number, (_, key)) in tenants.iter().enumerate() {
+        let text = format!("the shared word of number {number}");
+        let write = Write::Remember(world.new_memory(note(&text)));
+        let receipt = world.act::<action::Correct, _>(key, Some("anna"), |pass| {
+            on(world.store().commit(Batch::writes(pass, vec![write], None, world.env.now())))
+        });
+        let _ = receipt.unwrap();
+    }
+    for round in 0..2 {
+        for (number, (_, key)) in tenants.iter().enumerate() {
+            assert_eq!(texts(&world, key), [format!("the shared word of number {number}")], "round {round}");
+            assert!(world.store().usage().cells <= 6, "{:?}", world.store().usage());
+        }
+        world.reopen().unwrap();
+    }
+    world.close();
+    for (id, _) in &tenants {
+        let file = rusqlite::Connection::open(world.root().join("tenants").join(id.as_str()).join("cell.db"));
+        let rows: u32 =
+            file.unwrap().query_row("SELECT count(*) FROM memories", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 1);
+        let others: Vec<Vec<u8>> =
+            tenants.iter().filter(|(other, _)| other != id).map(|(other, _)| other.as_str().into()).collect();
+        let found = holding(&world.root().join("tenants").join(id.as_str()), &others);
+        assert!(found.is_empty(), "{found:?}");
+    }
 }
 
 #[test]
