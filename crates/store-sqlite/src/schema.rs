@@ -112,7 +112,7 @@ fn settle(kind: &Kind, connection: &Connection) -> Result<(), OpenError> {
              PRAGMA temp_store = MEMORY;
              PRAGMA trusted_schema = OFF;
              PRAGMA cell_size_check = ON;
-             PRAGMA cache_size = -1024;
+             PRAGMA cache_size = -256;
              PRAGMA wal_autocheckpoint = 128;
              PRAGMA journal_size_limit = 1048576;
              PRAGMA busy_timeout = 5000;",
