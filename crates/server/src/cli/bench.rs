@@ -94,6 +94,12 @@ struct Load {
     /// Parts to measure: search, cost, ledger, served, tenants [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// How many rows to search in [default: 1000 to 200000]
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<usize>,
+    /// How many tenants with how many rows each [default: 500x200,500x2000,800x200]
+    #[arg(long, value_delimiter = ',', value_name = "TENANTSxROWS")]
+    world: Vec<load::World>,
     /// Directory with the embedding model, for the context pack
     #[arg(long, value_name = "DIR")]
     model_dir: Option<PathBuf>,
@@ -178,6 +184,8 @@ fn time(args: &Load, out: &mut Out) -> anyhow::Result<()> {
         seed: args.seed,
         quick: args.quick,
         only: args.only.clone(),
+        rows: args.rows.clone(),
+        worlds: args.world.clone(),
         model_dir: args.model_dir.clone(),
     };
     let report = load::run(&options, &mut |line| {

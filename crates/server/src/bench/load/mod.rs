@@ -9,7 +9,9 @@ mod served;
 mod tenants;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use anyhow::Context as _;
 use serde::Serialize;
 
 /// What to measure, and how much of it.
@@ -21,8 +23,30 @@ pub struct Options {
     pub quick: bool,
     /// Parts by name; all if empty.
     pub only: Vec<String>,
+    /// Rows of one scope to search in; the usual sizes if empty.
+    pub rows: Vec<usize>,
+    /// Instances of many tenants; the usual ones if empty.
+    pub worlds: Vec<World>,
     /// Directory with the embedding model, for the context pack.
     pub model_dir: Option<PathBuf>,
+}
+
+/// An instance of many tenants, written as `500x2000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct World {
+    /// How many tenants.
+    pub tenants: usize,
+    /// How many rows each.
+    pub rows: usize,
+}
+
+impl FromStr for World {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (tenants, rows) = text.split_once('x').context("write it as 500x2000")?;
+        Ok(Self { tenants: tenants.parse()?, rows: rows.parse()? })
+    }
 }
 
 /// One figure.
@@ -145,6 +169,8 @@ mod tests {
         assert_eq!(figure(1.1).at_most(1.0).verdict(), "missed");
         assert_eq!(figure(1_000.0).at_least(1_000.0).verdict(), "met");
         assert_eq!(figure(999.0).at_least(1_000.0).verdict(), "missed");
+        assert_eq!("500x2000".parse::<World>().unwrap(), World { tenants: 500, rows: 2_000 });
+        assert!("500".parse::<World>().is_err() && "x".parse::<World>().is_err());
         assert_eq!(figure(1.0).verdict(), "");
         assert!(figure(2.0).at_most(1.0).line().contains("| ≤ 1 ms | missed |"));
     }

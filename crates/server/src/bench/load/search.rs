@@ -15,8 +15,11 @@ use crate::bench::isolation::{at, count};
 
 /// Measures searches at one scope of growing size, and the first search after a start.
 pub(super) fn measure(options: &Options, keep: &mut dyn FnMut(Figure)) -> anyhow::Result<()> {
-    let sizes: &[usize] =
-        if options.quick { &[1_000, 2_000, 10_000] } else { &[1_000, 2_000, 10_000, 100_000, 200_000] };
+    let sizes: &[usize] = match options.rows.as_slice() {
+        [] if options.quick => &[1_000, 2_000, 10_000],
+        [] => &[1_000, 2_000, 10_000, 100_000, 200_000],
+        asked => asked,
+    };
     for rows in sizes {
         one_size(*rows, options, keep)?;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::engine::{Engine, cpu_millis, resident_mib, text};
-use super::{Figure, Options};
+use super::{Figure, Options, World};
 use crate::bench::child::{Service, unwatched};
 use crate::bench::clock;
 use crate::bench::dice::Dice;
@@ -19,12 +19,14 @@ const IDLE_SECONDS: u64 = 12;
 
 /// Measures three instances.
 pub(super) fn measure(options: &Options, keep: &mut dyn FnMut(Figure)) -> anyhow::Result<()> {
-    let worlds: &[(usize, usize)] =
-        if options.quick { &[(50, 200)] } else { &[(500, 200), (500, 2_000), (800, 200)] };
-    for (tenants, rows) in worlds {
-        one_world(*tenants, *rows, options, keep)?;
-    }
-    Ok(())
+    let world = |tenants, rows| World { tenants, rows };
+    let (quick, usual) = ([world(50, 200)], [world(500, 200), world(500, 2_000), world(800, 200)]);
+    let worlds: &[World] = match options.worlds.as_slice() {
+        [] if options.quick => &quick,
+        [] => &usual,
+        asked => asked,
+    };
+    worlds.iter().try_for_each(|world| one_world(world.tenants, world.rows, options, keep))
 }
 
 fn one_world(
