@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
+use merkwelt_server::bench::quality::Place;
 use merkwelt_server::cli::Client;
 use serde_json::{Value, json};
 
@@ -143,50 +144,6 @@ fn questions(folder: &str, whole: bool) -> anyhow::Result<BTreeMap<String, Vec<Q
         found.entry(text_of(&row, "doc_id")).or_default().push(question);
     }
     Ok(found)
-}
-
-/// Where a value stands: after these words and before that one. The expressions of the data are made on the
-/// marked-up text of whole documents; a passage has other marks, and may end behind the value.
-struct Place {
-    before: Vec<String>,
-    after: Option<String>,
-}
-
-impl Place {
-    const WORDS_BEFORE: usize = 4;
-    /// A preposition and an article may stand between.
-    const WORDS_BETWEEN: usize = 2;
-
-    fn of(expression: &str) -> anyhow::Result<Self> {
-        let plain = expression.replace(r"\s+", " ");
-        let (before, rest) = plain.split_once("(\\S").context("an expression without a value")?;
-        let after = rest.rsplit_once("\\S)?)").map_or("", |(_, after)| after);
-        // A look ahead says where the value ends, and names no word.
-        let after = if after.starts_with("(?") { "" } else { after };
-        let mut before = words(before);
-        before.drain(..before.len().saturating_sub(Self::WORDS_BEFORE));
-        Ok(Self { before, after: words(after).into_iter().next() })
-    }
-
-    /// Whether a text says this value here.
-    fn says(&self, text: &str, value: &str) -> bool {
-        let (text, value) = (words(text), words(value));
-        let starts = |at: usize, what: &[String]| text.get(at..).is_some_and(|rest| rest.starts_with(what));
-        (0..text.len()).filter(|at| starts(*at, &self.before)).any(|at| {
-            let from = at + self.before.len();
-            (from..=from + Self::WORDS_BETWEEN).filter(|at| starts(*at, &value)).any(|at| {
-                let next = text.get(at + value.len());
-                next.is_none() || self.after.is_none() || next == self.after.as_ref()
-            })
-        })
-    }
-}
-
-fn words(text: &str) -> Vec<String> {
-    text.split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .map(str::to_lowercase)
-        .collect()
 }
 
 impl Replay {

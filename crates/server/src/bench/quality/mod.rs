@@ -6,6 +6,7 @@
 mod beam;
 mod cache;
 mod locomo;
+mod place;
 mod policy;
 mod rows;
 mod sheet;
@@ -19,6 +20,7 @@ use anyhow::bail;
 use serde::Serialize;
 
 pub use cache::Cached;
+pub use place::Place;
 pub use sheet::Sheet;
 
 use crate::model::Loaded;

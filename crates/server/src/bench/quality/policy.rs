@@ -4,16 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
 use merkwelt_authz::Request;
 use merkwelt_domain::MemoryId;
 use merkwelt_domain::memory::Kind;
 use merkwelt_inference::Role;
 use merkwelt_store::query::Turns;
-use regex::Regex;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 
+use super::place::Place;
 use super::sheet::Sheet;
 use super::stage::{Note, Stage, fuse_ranks};
 use super::{Options, rows};
@@ -46,6 +45,7 @@ struct Question {
 
 const PART_BYTES_MAX: usize = 1_200;
 const AT: [usize; 2] = [1, 5];
+const DEPTH_OF_STALE: usize = 5;
 const DEPTH: u16 = 50;
 
 /// The parts of one revision by their slots.
@@ -126,7 +126,7 @@ fn ask(
     shown: &BTreeMap<String, String>,
     sheet: &mut Sheet,
 ) -> anyhow::Result<()> {
-    let pattern = Regex::new(&format!("(?s){}", question.answer_regex)).context("an answer's pattern")?;
+    let place = Place::of(&question.answer_regex)?;
     let mut lists = Vec::new();
     for way in stage.ways() {
         lists.push((way.name, stage.recall(way, who, &question.question, Turns::None, DEPTH)?));
@@ -136,16 +136,15 @@ fn ask(
         lists.insert(2, ("RRF", ranks));
     }
     for (name, list) in &lists {
-        let values = |k: usize| -> BTreeSet<String> {
-            let texts = list.iter().take(k).filter_map(|(id, _)| shown.get(id));
-            let found = texts.flat_map(|text| pattern.captures_iter(text).filter_map(|c| c.get(1)));
-            found.map(|value| value.as_str().split_whitespace().collect::<Vec<_>>().join(" ")).collect()
-        };
-        let is_in = |values: &BTreeSet<String>, value: &String| f64::from(u8::from(values.contains(value)));
-        let [first, five] = AT.map(values);
         let current = question.current.clone().unwrap_or_default();
-        let stale = question.stale.iter().any(|value| *value != current && five.contains(value));
-        let row = [is_in(&first, &current), is_in(&five, &current), f64::from(u8::from(stale))];
+        let texts = |k: usize| list.iter().take(k).filter_map(|(id, _)| shown.get(id));
+        let holds = |k: usize| texts(k).any(|text| place.says(text, &current));
+        let [first, five] = AT.map(holds);
+        let old = |text: &String| {
+            let others = question.stale.iter().filter(|value| **value != current);
+            others.into_iter().any(|value| place.says(text, value)) && !place.says(text, &current)
+        };
+        let row = [first, five, texts(DEPTH_OF_STALE).any(old)].map(|is| f64::from(u8::from(is)));
         sheet.add(name, &question.lang, &row);
     }
     Ok(())
