@@ -11,6 +11,7 @@ use merkwelt_domain::memory::Lifetimes;
 use merkwelt_inference::models::search_path;
 use serde::Deserialize;
 
+use crate::connector::{RawConnector, Setting};
 use crate::embedding::{RawEmbedding, Wanted};
 use crate::http::Limits;
 use crate::logs::LogPlace;
@@ -31,6 +32,7 @@ pub struct RawConfig {
     evidence: RawEvidence,
     logs: RawLogs,
     embedding: RawEmbedding,
+    connector: Vec<RawConnector>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -180,6 +182,8 @@ pub struct Config {
     pub embedding: Wanted,
     /// Settings of the use cases.
     pub settings: Settings,
+    /// Folders that are kept in step with the register of sources.
+    pub connectors: Vec<Setting>,
 }
 
 /// What the command line says about where things are.
@@ -267,6 +271,7 @@ impl Config {
             logs: logs(&raw.logs)?,
             embedding: raw.embedding.check()?,
             settings: settings(raw)?,
+            connectors: Setting::all(&raw.connector, &places.data_dir)?,
         })
     }
 }

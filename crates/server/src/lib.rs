@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod cli;
 pub mod config;
+pub mod connector;
 pub mod embedding;
 pub mod env;
 mod folder;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use merkwelt_authz::Role;
-use merkwelt_domain::{Env, FaultPoint, TenantId, Timestamp};
+use merkwelt_domain::{Env, FaultPoint, TenantId, TenantName, Timestamp};
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::evidence::founding_draft;
 use merkwelt_store::query::ModelId;
@@ -191,6 +191,13 @@ impl Sqlite {
             reason: reason.clone(),
         };
         ailing.iter().map(one).collect()
+    }
+
+    /// The tenant of this name.
+    #[must_use]
+    pub fn tenant_named(&self, name: &TenantName) -> Option<TenantId> {
+        let tenants = lock(&self.inner.control).tenants();
+        tenants.into_iter().find(|tenant| tenant.name == *name).map(|tenant| tenant.id)
     }
 
     /// Whether the data directory can be written and read now. Leaves nothing behind. Blocks.

@@ -13,6 +13,7 @@ use merkwelt_store_sqlite::Sqlite;
 
 use super::Out;
 use crate::config::{Config, ModelPlaces, Places};
+use crate::connector;
 use crate::embedding::{self, Wanted};
 use crate::wiring;
 
@@ -44,6 +45,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
             out.line("ok    the instance key opens the data, and no other process holds it")?;
             check_disk(&store, out, &mut findings)?;
             check_tenants(&store, out, &mut findings)?;
+            check_connectors(&config, &store, &*env, out, &mut findings)?;
         }
         Err(error) => {
             findings += 1;
@@ -83,6 +85,32 @@ fn check_tenants(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::R
         out.line(format_args!(
             "note  tenants/{stray} belongs to no tenant: its creation was interrupted; it can be removed"
         ))?;
+    }
+    Ok(())
+}
+
+fn check_connectors(
+    config: &Config,
+    store: &Sqlite,
+    env: &dyn Env,
+    out: &mut Out,
+    findings: &mut u32,
+) -> anyhow::Result<()> {
+    for setting in &config.connectors {
+        let name = setting.label.as_str();
+        let (bad, notes) = connector::examine(setting, &config.data_dir, store, env);
+        if bad.is_empty() {
+            out.line(format_args!(
+                "ok    connector {name}: its folder can be read, and its key may manage sources"
+            ))?;
+        }
+        for problem in bad {
+            *findings += 1;
+            out.line(format_args!("BAD   connector {name}: {problem}"))?;
+        }
+        for note in notes {
+            out.line(format_args!("note  connector {name}: {note}"))?;
+        }
     }
     Ok(())
 }

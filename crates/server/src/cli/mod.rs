@@ -3,6 +3,7 @@
 
 mod bench;
 mod client;
+mod connector;
 mod demo;
 mod doctor;
 pub mod import;
@@ -42,6 +43,8 @@ enum Command {
     Demo(demo::Args),
     /// Read memories from a JSONL file, or sources from a folder, into a running service
     Import(import::Args),
+    /// Look at the folders that the service keeps in step with its register of sources
+    Connector(connector::Args),
     /// Create, list and revoke API keys of a running service
     Key(key::Args),
     /// Look for, import or fetch the embedding model
@@ -70,6 +73,7 @@ impl Cli {
             Command::Init(args) => init::run(&args, &mut out),
             Command::Demo(args) => demo::run(&args, &mut out),
             Command::Import(args) => import::run(&args, &mut out),
+            Command::Connector(args) => connector::run(&args, &mut out),
             Command::Key(args) => key::run(&args, &mut out),
             Command::Models(args) => models::run(&args, &mut out),
             Command::Reembed(args) => reembed::run(&args, &mut out),

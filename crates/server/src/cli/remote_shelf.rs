@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use super::Client;
 use super::client::Answer;
-use crate::folder::{Failure, Known, Label, NewEntry, Past, Prepared, Put, Refusal, Removal, Shelf};
+use crate::folder::{
+    Failure, Known, Label, NewEntry, Past, Prepared, Put, Refusal, Removal, Shelf, Standing,
+};
 
 /// Sources of one page of the register.
 const PAGE: usize = 200;
@@ -67,6 +69,15 @@ impl Shelf for RemoteShelf {
                 None => return Ok(found),
             }
         }
+    }
+
+    fn standing(&self, source: &str) -> Result<Option<Standing>, Failure> {
+        let answer = self.0.get(&format!("/v1/sources/{source}")).map_err(Failure::Stop)?;
+        if answer.status == 404 {
+            return Ok(None);
+        }
+        let source = answer.success().map_err(Failure::Stop)?;
+        Ok(state(&source).map(|state| (state, group_ids(&source))))
     }
 
     fn groups(&self) -> Result<Option<BTreeMap<String, String>>, Failure> {
@@ -175,14 +186,11 @@ fn text(value: &Value, name: &str) -> String {
 }
 
 fn removal(answer: &Value) -> Removal {
-    let passages = answer.get("passages").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-    let done = answer.get("done").and_then(Value::as_bool).unwrap_or_default();
-    Removal { passages: passages.unwrap_or_default(), done }
+    Removal { done: answer.get("done").and_then(Value::as_bool).unwrap_or_default() }
 }
 
 fn known(source: &Value, key: &str) -> Option<Known> {
-    let state = source.get("state")?.as_str()?;
-    let state = SourceState::ALL.into_iter().find(|known| known.name() == state)?;
+    let state = state(source)?;
     let revisions = source.get("revisions")?.as_array()?;
     let is = |name: &'static str, wanted: &'static str| {
         move |revision: &&Value| revision.get(name).and_then(Value::as_str) == Some(wanted)
@@ -193,12 +201,20 @@ fn known(source: &Value, key: &str) -> Option<Known> {
     let newest = revisions.iter().rev().take_while(is("approval", "draft"));
     let mut drafts: Vec<Past> = newest.filter_map(past).collect();
     drafts.reverse();
-    let groups = source.get("groups").and_then(Value::as_array).map(|groups| {
-        let mut ids: Vec<String> = groups.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        ids.sort();
-        ids
-    });
+    let groups = group_ids(source);
     Some(Known { id: text(source, "id"), key: key.to_owned(), state, groups, current, approved, drafts })
+}
+
+fn state(source: &Value) -> Option<SourceState> {
+    let state = source.get("state")?.as_str()?;
+    SourceState::ALL.into_iter().find(|known| known.name() == state)
+}
+
+fn group_ids(source: &Value) -> Option<Vec<String>> {
+    let groups = source.get("groups")?.as_array()?;
+    let mut ids: Vec<String> = groups.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    ids.sort();
+    Some(ids)
 }
 
 fn past(revision: &Value) -> Option<Past> {

@@ -11,11 +11,13 @@ use merkwelt_store::query::ModelId;
 use merkwelt_store_sqlite::Sqlite;
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{Signal, SignalKind};
+use tokio::sync::watch;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::init::print_founded;
 use super::{Out, ready};
 use crate::config::{Config, ModelPlaces, Places};
+use crate::connector::Connectors;
 use crate::embedding::{self, Engine, Tended, Unfit, Wanted};
 use crate::http::{self, Face, Limits, router};
 use crate::logs::Logs;
@@ -75,8 +77,23 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
             tracing::warn!("{address} can be reached from other machines, without TLS: put a reverse proxy with TLS in front");
         }
         out.line(format_args!("merkwelt listens on http://{address} (retrieval: {})", app.retrieval()))?;
-        let face = Face::new(app, Arc::clone(&env), config.limits).with_ready(ready::of(store, env));
-        http::serve(listener, router(face), config.limits, stopped).await;
+        let connectors = Connectors::new(
+            &config.connectors,
+            &config.data_dir,
+            Arc::clone(&app),
+            Arc::clone(&store),
+            Arc::clone(&env),
+        )?;
+        let face = Face::new(app, Arc::clone(&env), config.limits)
+            .with_ready(ready::of(store, env))
+            .with_connectors(connectors.signals());
+        let (stop, stopping) = watch::channel(false);
+        let told = async move {
+            stopped.await;
+            let _ = stop.send(true);
+        };
+        let served = http::serve(listener, router(face), config.limits, told);
+        tokio::join!(served, connectors.run(stopping));
         Ok::<_, anyhow::Error>(())
     })?;
     runtime.shutdown_timeout(Duration::from_secs(10));

@@ -16,5 +16,5 @@ pub(crate) use name::{Label, shown};
 pub(crate) use pass::{Before, Missing, Pass, Seen};
 pub(crate) use place::{Outcome, Restore};
 pub(crate) use refusal::Refusal;
-pub(crate) use shelf::{Dry, Failure, Known, NewEntry, Past, Prepared, Put, Removal, Shelf};
-pub(crate) use walk::{Bounds, Listing, Root};
+pub(crate) use shelf::{Dry, Failure, Known, NewEntry, Past, Prepared, Put, Removal, Shelf, Standing};
+pub(crate) use walk::{Bounds, Found, Governed, Listing, Refused, Root, Stat};

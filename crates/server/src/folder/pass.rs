@@ -28,8 +28,8 @@ pub(crate) enum Missing {
 /// What is known of a file from before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before<'b> {
-    /// Who was to read it when it was last looked at.
-    pub(crate) audience: Option<&'b NewAudience>,
+    /// Who was to read it when it was last looked at, and which groups these were in the register.
+    pub(crate) audience: Option<(&'b NewAudience, &'b [String])>,
     /// Whether it may be shown again if it was taken back.
     pub(crate) restore: Restore,
 }
@@ -39,6 +39,8 @@ pub(crate) struct Before<'b> {
 pub(crate) struct Seen {
     /// Its source, if it has one.
     pub(crate) source: Option<String>,
+    /// Who may read it, if it is current.
+    pub(crate) audience: Option<NewAudience>,
     /// The rest.
     pub(crate) outcome: Outcome,
 }
@@ -77,7 +79,7 @@ impl Pass<'_> {
             Err(why) => return self.unfit(why, known),
         };
         match self.take_in(root, path, found, known, before, &audience) {
-            Ok((source, outcome)) => Ok(Seen { source: Some(source), outcome }),
+            Ok((source, outcome)) => Ok(Seen { source: Some(source), audience: Some(audience), outcome }),
             Err(Failure::Refused(why)) => self.unfit(why, known),
             Err(Failure::Stop(error)) => Err(error),
         }
@@ -145,7 +147,7 @@ impl Pass<'_> {
         let source = known.map(|known| known.id.clone());
         let shown = known.filter(|known| known.state == SourceState::Active && why.is_about_the_file());
         let Some(known) = shown else {
-            return Ok(Seen { source, outcome: Outcome::Refused { why, withdrawn: false } });
+            return Ok(Seen { source, audience: None, outcome: Outcome::Refused { why, withdrawn: false } });
         };
         let why = match self.shelf.withdraw(&known.id) {
             Ok(removal) if removal.done => why,
@@ -153,7 +155,7 @@ impl Pass<'_> {
             Err(Failure::Refused(why)) => why,
             Err(Failure::Stop(error)) => return Err(error),
         };
-        Ok(Seen { source, outcome: Outcome::Refused { why, withdrawn: true } })
+        Ok(Seen { source, audience: None, outcome: Outcome::Refused { why, withdrawn: true } })
     }
 
     /// A source whose file is gone.
@@ -175,14 +177,14 @@ impl Pass<'_> {
         };
         let outcome = match removed {
             None => Outcome::Unchanged,
-            Some((Ok(Removal { done: true, .. }), outcome)) => outcome,
+            Some((Ok(Removal { done: true }), outcome)) => outcome,
             Some((Ok(_), _)) => {
                 Outcome::Refused { why: Refusal::Service(STILL_FOUND.to_owned()), withdrawn: true }
             }
             Some((Err(Failure::Refused(why)), _)) => Outcome::Refused { why, withdrawn: false },
             Some((Err(Failure::Stop(error)), _)) => return Err(error),
         };
-        Ok(Seen { source: Some(known.id.clone()), outcome })
+        Ok(Seen { source: Some(known.id.clone()), audience: None, outcome })
     }
 }
 

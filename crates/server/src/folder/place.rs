@@ -56,6 +56,8 @@ pub(crate) enum Restore {
     Always,
     /// If the file is another than the one that was taken back.
     IfChanged,
+    /// No.
+    Never,
 }
 
 /// A file and what it should become.
@@ -147,6 +149,7 @@ fn again(
     let allowed = match wanted.restore {
         Restore::Always => true,
         Restore::IfChanged => !is_past,
+        Restore::Never => false,
     };
     if known.state == SourceState::Withdrawn && !allowed {
         return Err(Refusal::TakenBack(TAKEN_BACK).into());
@@ -182,14 +185,14 @@ pub(super) fn same_audience(
     known: &Known,
     audience: &NewAudience,
     ids: Option<&[String]>,
-    before: Option<&NewAudience>,
+    before: Option<(&NewAudience, &[String])>,
 ) -> Option<bool> {
     match (audience, &known.groups) {
         (NewAudience::Tenant, None) => Some(true),
         (NewAudience::Tenant, Some(_)) | (NewAudience::Groups(_), None) => Some(false),
         (NewAudience::Groups(_), Some(has)) => match ids {
             Some(ids) => Some(ids == has.as_slice()),
-            None => before.map(|before| before == audience),
+            None => before.map(|(names, ids)| names == audience && ids == has.as_slice()),
         },
     }
 }

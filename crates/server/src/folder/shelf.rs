@@ -98,16 +98,19 @@ pub(crate) struct Put {
 /// What became of a removal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Removal {
-    /// How many passages were looked for.
-    pub(crate) passages: u32,
-    /// Whether none is found any more.
+    /// Whether nothing of it is found any more.
     pub(crate) done: bool,
 }
+
+/// What became of a source, and ids of the groups that may be shown it; `None` for everybody.
+pub(crate) type Standing = (SourceState, Option<Vec<String>>);
 
 /// What a folder needs of the register. Blocks.
 pub(crate) trait Shelf {
     /// The sources of a folder that are not deleted.
     fn known(&self, label: &Label) -> Result<Vec<Known>, Failure>;
+    /// What became of one source, and its groups; `None` if there never was one of this id.
+    fn standing(&self, source: &str) -> Result<Option<Standing>, Failure>;
     /// All groups: ids by name. `None` if whoever asks may not see them.
     fn groups(&self) -> Result<Option<BTreeMap<String, String>>, Failure>;
     /// Registers a source and returns its id.
@@ -140,6 +143,10 @@ impl Shelf for Dry<'_> {
         self.0.groups()
     }
 
+    fn standing(&self, source: &str) -> Result<Option<Standing>, Failure> {
+        self.0.standing(source)
+    }
+
     fn register(&self, _: &NewEntry<'_>) -> Result<String, Failure> {
         Ok("new".to_owned())
     }
@@ -166,10 +173,10 @@ impl Shelf for Dry<'_> {
     }
 
     fn withdraw(&self, _: &str) -> Result<Removal, Failure> {
-        Ok(Removal { passages: 0, done: true })
+        Ok(Removal { done: true })
     }
 
     fn delete(&self, _: &str) -> Result<Removal, Failure> {
-        Ok(Removal { passages: 0, done: true })
+        Ok(Removal { done: true })
     }
 }

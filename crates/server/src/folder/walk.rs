@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use merkwelt_domain::source::Title;
 use merkwelt_intake::Media;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 
 use super::file::open_folder;
 use super::name::{self, Class, PATH_BYTES_MAX, shown};
@@ -49,6 +49,13 @@ impl Stat {
             written: (stat.st_mtime, nanos(stat.st_mtime_nsec)),
             changed: (stat.st_ctime, nanos(stat.st_ctime_nsec)),
         }
+    }
+
+    /// The later of the times of writing and changing, in milliseconds.
+    pub(crate) fn touched_at(&self) -> i64 {
+        let millis =
+            |(seconds, nanos): (i64, i64)| seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000);
+        millis(self.written).max(millis(self.changed))
     }
 }
 
@@ -110,6 +117,11 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
+    /// Whether there is nothing at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.n_entries == 0 && self.refused.is_empty()
+    }
+
     /// Whether it is known what lies at `key`.
     pub(crate) fn sees(&self, key: &str) -> bool {
         !self.blind.iter().any(|blind| key.starts_with(blind.as_str()))
@@ -120,6 +132,8 @@ impl Listing {
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(super) folder: OwnedFd,
+    /// Which folder it is, whatever its name.
+    pub(crate) identity: (u64, u64),
 }
 
 impl Root {
@@ -131,7 +145,8 @@ impl Root {
         let cannot = || format!("cannot look into the folder {}", path.display());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty()).with_context(cannot)?;
-        Ok(Self { folder })
+        let stat = fstat(&folder).with_context(cannot)?;
+        Ok(Self { folder, identity: (stat.st_dev, stat.st_ino) })
     }
 
     /// Looks through it.

@@ -78,7 +78,7 @@ pub(super) async fn readyz(State(face): State<Face>) -> Result<Answer<ReadyView>
 )]
 pub(super) async fn metrics(State(face): State<Face>) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], face.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, kind)], face.metrics.render() + &face.connectors.render()).into_response()
 }
 
 /// This document

@@ -41,6 +41,7 @@ use tokio::sync::Semaphore;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::connector::Signals;
 pub use limits::Limits;
 pub use listen::serve;
 pub(crate) use memories::check as check_memory;
@@ -57,6 +58,7 @@ pub struct Face {
     env: Arc<dyn Env>,
     limits: Limits,
     ready: Ready,
+    connectors: Signals,
     permits: Arc<Semaphore>,
     shares: shares::Shares,
     metrics: Arc<metrics::Registry>,
@@ -73,6 +75,7 @@ impl Face {
             env,
             limits,
             ready: Arc::new(|| Ok(Vec::new())),
+            connectors: Signals::default(),
             permits: Arc::new(Semaphore::new(limits.concurrent_requests)),
             shares: shares::Shares::default(),
             metrics: Arc::default(),
@@ -84,6 +87,12 @@ impl Face {
     #[must_use]
     pub fn with_ready(self, ready: Ready) -> Self {
         Self { ready, ..self }
+    }
+
+    /// The same face, with what connectors say of themselves among the metrics.
+    #[must_use]
+    pub fn with_connectors(self, connectors: Signals) -> Self {
+        Self { connectors, ..self }
     }
 }
 

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod apart;
+mod connectors;
 mod crash;
 mod damage;
 mod docs;
