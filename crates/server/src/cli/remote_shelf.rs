@@ -2,6 +2,7 @@
 //! a folder and the register together.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use merkwelt_domain::memory::Expiry;
@@ -17,6 +18,9 @@ use crate::folder::{
 
 /// Sources of one page of the register.
 const PAGE: usize = 200;
+/// How often something is sent to a service that has no time for it, and how long to wait in between.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(200);
 /// What a `not_found` means where a change of a source names groups.
 fn no_group() -> Refusal {
     Refusal::UnknownGroup(", or the key may not publish sources".to_owned())
@@ -32,7 +36,7 @@ pub(super) struct RemoteShelf(pub(super) Client);
 
 impl RemoteShelf {
     fn post(&self, path: &str, body: &Value, missing: fn() -> Refusal) -> Result<Value, Failure> {
-        answered(self.0.post(path, body, None), missing)
+        answered(|| self.0.post(path, body, None), missing)
     }
 
     fn revision(&self, source: &str, revision: &str, verb: &str) -> Result<(), Failure> {
@@ -46,7 +50,7 @@ impl Shelf for RemoteShelf {
         let mut found = Vec::new();
         let mut after = String::new();
         loop {
-            let page = self.0.get(&format!("/v1/sources?limit={PAGE}{after}")).map_err(Failure::Stop)?;
+            let page = patiently(|| self.0.get(&format!("/v1/sources?limit={PAGE}{after}")))?;
             if page.status == 404 {
                 return Err(Failure::Stop(anyhow!(
                     "the key may not manage sources; use one of role app or tenant_admin"
@@ -72,7 +76,7 @@ impl Shelf for RemoteShelf {
     }
 
     fn standing(&self, source: &str) -> Result<Option<Standing>, Failure> {
-        let answer = self.0.get(&format!("/v1/sources/{source}")).map_err(Failure::Stop)?;
+        let answer = patiently(|| self.0.get(&format!("/v1/sources/{source}")))?;
         if answer.status == 404 {
             return Ok(None);
         }
@@ -81,7 +85,7 @@ impl Shelf for RemoteShelf {
     }
 
     fn groups(&self) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        let answer = self.0.get("/v1/groups").map_err(Failure::Stop)?;
+        let answer = patiently(|| self.0.get("/v1/groups"))?;
         if answer.status == 404 {
             return Ok(None);
         }
@@ -113,8 +117,8 @@ impl Shelf for RemoteShelf {
 
     fn put(&self, source: &str, document: &Prepared, publish: bool) -> Result<Put, Failure> {
         let path = format!("/v1/sources/{source}/revisions?publish={publish}");
-        let sent = self.0.put(&path, document.media.type_name(), &document.bytes);
-        let receipt = answered(sent, no_source)?;
+        let send = || self.0.put(&path, document.media.type_name(), &document.bytes);
+        let receipt = answered(send, no_source)?;
         let count =
             |name: &str| receipt.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
         let count = |name: &str| count(name).unwrap_or_default();
@@ -133,7 +137,7 @@ impl Shelf for RemoteShelf {
 
     fn discard(&self, source: &str, revision: &str) -> Result<(), Failure> {
         let path = format!("/v1/sources/{source}/revisions/{revision}");
-        answered(self.0.delete(&path), no_source).map(drop)
+        answered(|| self.0.delete(&path), no_source).map(drop)
     }
 
     fn restore(&self, source: &str, revision: &str) -> Result<(), Failure> {
@@ -143,25 +147,39 @@ impl Shelf for RemoteShelf {
     fn admit(&self, source: &str, audience: &NewAudience) -> Result<bool, Failure> {
         let path = format!("/v1/sources/{source}/audience");
         let body = json!({ "groups": groups(audience) });
-        let sent = self.0.put(&path, "application/json", body.to_string().as_bytes());
-        let answer = answered(sent, no_group)?;
+        let body = body.to_string();
+        let answer = answered(|| self.0.put(&path, "application/json", body.as_bytes()), no_group)?;
         Ok(answer.get("changed").and_then(Value::as_bool).unwrap_or_default())
     }
 
     fn withdraw(&self, source: &str) -> Result<Removal, Failure> {
-        answered(self.0.post_nothing(&format!("/v1/sources/{source}/withdraw")), no_source)
-            .map(|it| removal(&it))
+        let path = format!("/v1/sources/{source}/withdraw");
+        answered(|| self.0.post_nothing(&path), no_source).map(|it| removal(&it))
     }
 
     fn delete(&self, source: &str) -> Result<Removal, Failure> {
-        answered(self.0.delete(&format!("/v1/sources/{source}")), no_source).map(|it| removal(&it))
+        let path = format!("/v1/sources/{source}");
+        answered(|| self.0.delete(&path), no_source).map(|it| removal(&it))
+    }
+}
+
+/// Sends until the service has time.
+fn patiently(send: impl Fn() -> anyhow::Result<Answer>) -> Result<Answer, Failure> {
+    let mut n_left = ATTEMPTS;
+    loop {
+        n_left -= 1;
+        let answer = send().map_err(Failure::Stop)?;
+        if !matches!(answer.status, 429 | 503) || n_left == 0 {
+            return Ok(answer);
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
 /// The body of a success. A key that is no longer valid and a service that is gone stop all, everything else
 /// stops one file.
-fn answered(sent: anyhow::Result<Answer>, missing: fn() -> Refusal) -> Result<Value, Failure> {
-    let answer = sent.map_err(Failure::Stop)?;
+fn answered(send: impl Fn() -> anyhow::Result<Answer>, missing: fn() -> Refusal) -> Result<Value, Failure> {
+    let answer = patiently(send)?;
     match answer.status {
         200..=299 => answer.success().map_err(Failure::Stop),
         401 => Err(Failure::Stop(anyhow!("the key is not valid (any more)"))),

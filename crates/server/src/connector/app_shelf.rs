@@ -2,6 +2,7 @@
 //! and every change is authorised and recorded like anybody's.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use merkwelt_app::{App, Conflict, Error, RemovalReceipt, RevisionRequest, SourceRequest};
@@ -19,6 +20,9 @@ use crate::intake;
 
 /// Sources of one page of the register.
 const PAGE: usize = 500;
+/// How often something is tried that others are changing, and how long to wait in between.
+const ATTEMPTS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The register, asked as one caller. It blocks, so it is used on threads that may.
 pub(super) struct AppShelf<'a> {
@@ -29,8 +33,26 @@ pub(super) struct AppShelf<'a> {
 }
 
 impl AppShelf<'_> {
-    fn wait<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-        self.runtime.block_on(future).map_err(failure)
+    /// Asks until the answer is another than that others change the same at the moment.
+    fn ask<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut n_left = ATTEMPTS;
+        loop {
+            n_left -= 1;
+            match self.runtime.block_on(ask()) {
+                Err(Error::Busy) if n_left > 0 => std::thread::sleep(PAUSE),
+                answer => return answer,
+            }
+        }
+    }
+
+    fn wait<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.ask(ask).map_err(failure)
     }
 }
 
@@ -75,7 +97,7 @@ impl Shelf for AppShelf<'_> {
         let mut found = Vec::new();
         let mut after = None;
         loop {
-            let page = self.wait(self.app.list_sources(&self.request, after.as_ref(), PAGE))?;
+            let page = self.wait(|| self.app.list_sources(&self.request, after.as_ref(), PAGE))?;
             let n_sources = page.len();
             after = page.last().map(|last| last.id.clone());
             found.extend(page.iter().filter_map(|record| known(record, label)));
@@ -86,7 +108,8 @@ impl Shelf for AppShelf<'_> {
     }
 
     fn standing(&self, id: &str) -> Result<Option<Standing>, Failure> {
-        match self.runtime.block_on(self.app.read_source(&self.request, &source(id)?)) {
+        let of = source(id)?;
+        match self.ask(|| self.app.read_source(&self.request, &of)) {
             Ok(record) => Ok(Some((record.state, groups_of(&record.audience)))),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(failure(error)),
@@ -98,7 +121,7 @@ impl Shelf for AppShelf<'_> {
         if !self.request.caller().role().may(ActionName::ReadDirectory) {
             return Ok(None);
         }
-        let groups = self.wait(self.app.list_groups(&self.request))?;
+        let groups = self.wait(|| self.app.list_groups(&self.request))?;
         Ok(Some(groups.iter().map(|group| (group.name.as_str().to_owned(), group.id.to_string())).collect()))
     }
 
@@ -109,7 +132,7 @@ impl Shelf for AppShelf<'_> {
             audience: new.audience.clone(),
             terms: new.terms.clone(),
         };
-        let made = self.runtime.block_on(self.app.register_source(&self.request, &wanted));
+        let made = self.ask(|| self.app.register_source(&self.request, &wanted));
         made.map(|id| id.to_string()).map_err(|error| {
             if error == Error::NotFound {
                 Refusal::UnknownGroup(String::new()).into()
@@ -127,7 +150,8 @@ impl Shelf for AppShelf<'_> {
             publish,
             passages: document.passages.clone(),
         };
-        let receipt = self.wait(self.app.put_revision(&self.request, &source(id)?, &wanted))?;
+        let source = source(id)?;
+        let receipt = self.wait(|| self.app.put_revision(&self.request, &source, &wanted))?;
         Ok(Put {
             revision: receipt.revision.to_string(),
             passages: receipt.passages,
@@ -138,30 +162,36 @@ impl Shelf for AppShelf<'_> {
     }
 
     fn publish(&self, id: &str, of: &str) -> Result<(), Failure> {
-        self.wait(self.app.publish_revision(&self.request, &source(id)?, &revision(of)?)).map(drop)
+        let (source, revision) = (source(id)?, revision(of)?);
+        self.wait(|| self.app.publish_revision(&self.request, &source, &revision)).map(drop)
     }
 
     fn discard(&self, id: &str, of: &str) -> Result<(), Failure> {
-        self.wait(self.app.discard_revision(&self.request, &source(id)?, &revision(of)?)).map(drop)
+        let (source, revision) = (source(id)?, revision(of)?);
+        self.wait(|| self.app.discard_revision(&self.request, &source, &revision)).map(drop)
     }
 
     fn restore(&self, id: &str, of: &str) -> Result<(), Failure> {
-        self.wait(self.app.restore_revision(&self.request, &source(id)?, &revision(of)?)).map(drop)
+        let (source, revision) = (source(id)?, revision(of)?);
+        self.wait(|| self.app.restore_revision(&self.request, &source, &revision)).map(drop)
     }
 
     fn admit(&self, id: &str, audience: &NewAudience) -> Result<bool, Failure> {
-        let admitted = self.wait(self.app.admit_to_source(&self.request, &source(id)?, audience));
+        let source = source(id)?;
+        let admitted = self.wait(|| self.app.admit_to_source(&self.request, &source, audience));
         Ok(admitted.map_err(group_unknown)?.entry.is_some())
     }
 
     fn withdraw(&self, id: &str) -> Result<Removal, Failure> {
         let noted = self.journal.note_withdrawal(id);
         noted.map_err(|error| Failure::Stop(anyhow!("cannot write the report of the connector: {error}")))?;
-        self.wait(self.app.withdraw_source(&self.request, &source(id)?)).map(|receipt| removal(&receipt))
+        let source = source(id)?;
+        self.wait(|| self.app.withdraw_source(&self.request, &source)).map(|receipt| removal(&receipt))
     }
 
     fn delete(&self, id: &str) -> Result<Removal, Failure> {
-        self.wait(self.app.delete_source(&self.request, &source(id)?)).map(|receipt| removal(&receipt))
+        let source = source(id)?;
+        self.wait(|| self.app.delete_source(&self.request, &source)).map(|receipt| removal(&receipt))
     }
 }
 

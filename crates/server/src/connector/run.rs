@@ -18,7 +18,7 @@ use super::examine::{check_caller, read_key};
 use super::report::{CURRENT, Journal, REFUSED};
 use super::setting::Setting;
 use super::signals::{Signal, Signals};
-use super::watcher::Watcher;
+use super::watcher::{Look, Watcher};
 
 /// How many times longer it rests than it looked, so that a large folder does not keep a processor busy.
 const REST: i64 = 20;
@@ -103,7 +103,6 @@ async fn keep(
 
 /// One look, and how long to rest after it.
 fn look(world: &World, watcher: &mut Watcher, journal: &Journal, stopped: &dyn Fn() -> bool) -> Duration {
-    let began = world.env.now();
     let setting = watcher.setting.clone();
     let shelf = || {
         let runtime = Handle::current();
@@ -113,17 +112,17 @@ fn look(world: &World, watcher: &mut Watcher, journal: &Journal, stopped: &dyn F
         let request = Request::new(caller, None, Purpose::default());
         Ok(AppShelf { app: &world.app, request, runtime, journal })
     };
-    let looked = watcher.look(journal, began, shelf, stopped);
+    let looked = watcher.look(journal, &*world.env, shelf, stopped);
     let ended = world.env.now();
     let name = setting.label.as_str();
-    let (works, n_waiting) = match looked {
-        Ok(n_waiting) => (true, n_waiting),
+    let (works, seen) = match looked {
+        Ok(seen) => (true, seen),
         Err(error) => {
             let why = format!("{error:#}");
             if journal.looked(&why, None, false, ended) {
                 tracing::warn!(connector = name, "the connector cannot work: {why}");
             }
-            (false, 0)
+            (false, Look { n_waiting: 0, looked_ms: 0 })
         }
     };
     if let Err(error) = journal.save(ended.millis()) {
@@ -135,10 +134,9 @@ fn look(world: &World, watcher: &mut Watcher, journal: &Journal, stopped: &dyn F
     });
     files.sort_unstable();
     let mut files: std::collections::BTreeMap<_, _> = files.into_iter().collect();
-    files.insert("waiting", n_waiting);
+    files.insert("waiting", seen.n_waiting);
     world.signals.set(name, Signal { works, files, looked_at: ended.millis() / 1000 });
-    let lasted = ended.millis().saturating_sub(began.millis()).max(0);
     let least = if works { setting.poll_ms } else { setting.poll_ms.max(FAILED_MS) };
-    let rest = least.max(lasted.saturating_mul(REST).min(REST_MS_MAX));
+    let rest = least.max(seen.looked_ms.max(0).saturating_mul(REST).min(REST_MS_MAX));
     Duration::from_millis(u64::try_from(rest).unwrap_or_default())
 }

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
-use merkwelt_domain::Timestamp;
 use merkwelt_domain::source::SourceState;
+use merkwelt_domain::{Env, Timestamp};
 use merkwelt_store::source::NewAudience;
 
 use super::report::{CURRENT, Journal, Line, REFUSED};
@@ -32,6 +32,14 @@ pub(super) struct Watcher {
     sources: BTreeMap<String, String>,
     /// When every file was last read.
     read_at: Option<i64>,
+}
+
+/// One look.
+pub(super) struct Look {
+    /// How many files have not settled yet.
+    pub(super) n_waiting: usize,
+    /// How long it took to look through the folder, without the work that was found.
+    pub(super) looked_ms: i64,
 }
 
 /// What is remembered of a file.
@@ -71,21 +79,22 @@ impl Watcher {
         Self { setting, files, refused, gone, sources, read_at: None }
     }
 
-    /// Looks once, and returns how many files have not settled yet. `shelf` is asked for only if there is
-    /// something to do.
+    /// Looks once. `shelf` is asked for only if there is something to do.
     ///
     /// # Errors
     /// The folder, the key or the register cannot be used; the text says what to do.
     pub(super) fn look<S: Shelf>(
         &mut self,
         journal: &Journal,
-        now: Timestamp,
+        env: &dyn Env,
         shelf: impl FnOnce() -> anyhow::Result<S>,
         stopped: &dyn Fn() -> bool,
-    ) -> anyhow::Result<usize> {
+    ) -> anyhow::Result<Look> {
+        let began = env.now();
         let root = Root::open(&self.setting.folder)?;
         let listing = root.list(&self.setting.bounds)?;
         refuse_empty_stranger(&root, &listing, journal)?;
+        let now = env.now();
         let whole = self.read_at.is_none_or(|at| !(0..self.setting.rescan_ms).contains(&(now.millis() - at)));
         let todo = self.todo(&listing, now.millis(), whole);
         if whole || !todo.is_empty() {
@@ -99,7 +108,8 @@ impl Watcher {
         if journal.looked("working", Some(root.identity), whole, now) {
             tracing::info!(connector = self.setting.label.as_str(), "the connector works");
         }
-        Ok(todo.n_waiting)
+        let looked_ms = now.millis().saturating_sub(began.millis());
+        Ok(Look { n_waiting: todo.n_waiting, looked_ms })
     }
 
     fn todo<'l>(&mut self, listing: &'l Listing, now: i64, whole: bool) -> Todo<'l> {

@@ -75,7 +75,10 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 
 /// The register by origin.
 pub(crate) fn sources(client: &Client) -> BTreeMap<String, Value> {
-    let page = client.get("/v1/sources?limit=200").unwrap().success().unwrap();
+    let ask = || client.get("/v1/sources?limit=200").unwrap();
+    // Where rights and sources change all the time, a reader may be asked to come again.
+    let answer = std::iter::repeat_with(ask).take(20).find(|answer| answer.status != 503).unwrap();
+    let page = answer.success().unwrap();
     let sources = page["sources"].as_array().unwrap().iter();
     sources.filter_map(|source| Some((source["origin"].as_str()?.to_owned(), source.clone()))).collect()
 }
