@@ -64,6 +64,27 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_knows_german_passes_and_the_same_model_with_the_wrong_texts_does_not() {
+        use merkwelt_inference::native::E5;
+        use merkwelt_inference::{Embedder as _, Role, models};
+        let places = crate::config::ModelPlaces::default();
+        #[expect(clippy::disallowed_methods, reason = "a test reads where the machine keeps its models")]
+        let given = std::env::var("MERKWELT_MODEL_DIR").ok().map(Into::into);
+        let dirs = crate::config::ModelPlaces { model_dir: given, ..places }.dirs();
+        let Some(path) = models::find(&dirs) else {
+            println!("skipped: no {} in {dirs:?}", models::FILE_NAME);
+            return;
+        };
+        let model = E5::open(models::verify_file(&path).unwrap()).unwrap();
+        let one = |role, text| model.embed(role, &[text]).unwrap().remove(0);
+        let (question, answer) = (one(Role::Query, QUESTION), one(Role::Passage, ANSWER));
+        let other = one(Role::Passage, ELSE);
+        println!("answer {:?}, something else {:?}", question.cosine(&answer), question.cosine(&other));
+        assert_eq!(judge(&question, &answer, &other, Some(answer.as_slice())), Ok(()));
+        assert!(judge(&question, &other, &answer, None).is_err());
+    }
+
+    #[test]
     fn vectors_without_meaning_and_vectors_of_another_model_are_noticed() {
         let (question, answer, other) = (at(1.0, 0.0), at(1.0, 0.2), at(0.0, 1.0));
         assert_eq!(judge(&question, &answer, &other, None), Ok(()));

@@ -54,6 +54,8 @@ impl Transport {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .max_idle_connections_per_host(settings.concurrency)
+            // Many servers close an idle connection after five seconds; a call must not meet that moment.
+            .max_idle_age(Duration::from_secs(3))
             .timeout_connect(Some(settings.question_timeout))
             .user_agent(concat!("merkwelt/", env!("CARGO_PKG_VERSION")));
         let config = if settings.endpoint.starts_with("https:") {

@@ -2,7 +2,8 @@
 //! may cost more than a vector, and none may be an error of a search.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,45 @@ fn a_key_and_a_dimension_are_sent_only_if_they_are_configured() {
         (Some("Bearer sk-test"), &json!(8))
     );
     assert!(!format!("{remote:?}").contains("sk-test"));
+}
+
+/// A certificate for this machine and its key, made by `openssl`.
+fn certificate(dir: &Path) -> Option<(PathBuf, PathBuf)> {
+    let (certificate, key) = (dir.join("certificate.pem"), dir.join("key.pem"));
+    let made = Command::new("openssl")
+        .args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
+                .split(' '),
+        )
+        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-out")
+        .arg(&certificate)
+        .arg("-keyout")
+        .arg(&key)
+        .output();
+    if made.is_ok_and(|made| made.status.success()) {
+        return Some((certificate, key));
+    }
+    println!("skipped: there is no openssl to make a certificate");
+    None
+}
+
+#[test]
+fn https_is_spoken_with_whom_the_named_certificates_vouch_for_and_with_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((certificate, key)) = certificate(dir.path()) else { return };
+    let server = Scripted::secure(&certificate, &key);
+    let (trusted, _) =
+        remote_with("openai", &server.url, &format!("ca_file = '{}'\n", certificate.display()));
+    trusted.try_out().unwrap();
+    trusted.admit();
+    assert_eq!(worked(&trusted, &TEXTS), [true; 5]);
+    let others = dir.path().join("others");
+    std::fs::create_dir(&others).unwrap();
+    let (other, _) = self::certificate(&others).unwrap();
+    let (stranger, _) = remote_with("openai", &server.url, &format!("ca_file = '{}'\n", other.display()));
+    let Err(Unfit::Wrong(said)) = stranger.try_out() else { panic!("a stranger is trusted") };
+    assert!(said.contains("its certificate is not trusted") && said.contains("embedding.ca_file"), "{said}");
 }
 
 #[test]

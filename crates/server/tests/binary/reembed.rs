@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::engines::{ask, by_meaning, configured, remember, soon, toml};
-use crate::running::{Running, binary, run, text};
+use crate::running::{Running, binary, copy, run, text};
 use crate::scripted::{Mood, Scripted};
 
 const N_TEXTS: usize = 130;
@@ -99,4 +99,55 @@ fn i_014_reembedding_survives_kill_9_and_an_engine_that_goes_away_and_never_mixe
     configured(&data, &with_new);
     let (went, said) = reembed(&data);
     assert!(went && said.contains("embedded 0 of 0"), "{said}");
+}
+
+#[test]
+fn i_014_death_at_any_commit_of_a_reembedding_leaves_one_model_whole() {
+    let (former, new) = (Scripted::start(Mood::Good), Scripted::start(Mood::Good));
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let (with_former, with_new) = (toml("openai", &former.url, ""), toml("tei", &new.url, ANOTHER));
+    configured(&data, &with_former);
+    let service = Running::start_with(&data, &[]);
+    remember(&service, CONTRACT);
+    let many: Vec<_> = (1..40).map(|n| json!({"kind": "user_fact", "text": format!("fact {n}")})).collect();
+    let done = service.person("anna").post("/v1/memories/batch", &json!({ "memories": many }), None).unwrap();
+    assert!(done.status < 300, "{}", done.body);
+    let keys = service.stop();
+    let (mut n_deaths, mut n_changed) = (0, 0);
+    for arrival in 1.. {
+        let here = dir.path().join(format!("{arrival}"));
+        std::fs::create_dir(&here).unwrap();
+        for name in ["data", "data.key"] {
+            copy(&dir.path().join(name), &here.join(name));
+        }
+        let data = here.join("data");
+        configured(&data, &with_new);
+        let mut command = binary();
+        command.args(["reembed", "--data-dir"]).arg(&data);
+        let died = command.env("MERKWELT_ABORT_AT", format!("after-commit:{arrival}")).output().unwrap();
+        if died.status.success() {
+            break;
+        }
+        n_deaths += 1;
+        // Either the former model answers, or the change is finished and the new one does.
+        configured(&data, &with_former);
+        let mut serve = binary();
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data);
+        let service = Running::launch(serve).unwrap_or_else(|said| {
+            assert!(said.contains("run `merkwelt reembed`"), "{said}");
+            n_changed += 1;
+            configured(&data, &with_new);
+            Running::start_with(&data, &[])
+        });
+        let service = service.with_keys(keys.clone());
+        assert!(by_meaning(&ask(&service, QUESTION), CONTRACT), "after death at commit {arrival}");
+        drop(service);
+        configured(&data, &with_new);
+        assert!(reembed(&data).0, "after death at commit {arrival}");
+    }
+    assert!(
+        n_deaths >= 5 && n_changed >= 1 && n_changed < n_deaths,
+        "{n_deaths} deaths, {n_changed} changed"
+    );
 }

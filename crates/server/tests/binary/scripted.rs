@@ -3,9 +3,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
 /// Components of its vectors.
@@ -70,6 +73,11 @@ impl Call {
     }
 }
 
+/// Who is spoken to, with TLS or without.
+trait Peer: Read + Write {}
+
+impl<T: Read + Write> Peer for T {}
+
 #[derive(Debug)]
 struct Shared {
     mood: Mood,
@@ -90,16 +98,47 @@ impl Scripted {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), mood)
     }
 
+    /// The same with TLS, by a certificate and its key in PEM files.
+    pub(crate) fn secure(certificate: &Path, key: &Path) -> Self {
+        let certificate = CertificateDer::from_pem_file(certificate).unwrap();
+        let key = PrivateKeyDer::from_pem_file(key).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let served = Self::over(listener, Mood::Good, move |each, socket| {
+            let session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(session, socket);
+            each.serve(&mut stream);
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        });
+        Self { url: served.url.replace("http:", "https:"), ..served }
+    }
+
     /// The same on an address that is known before.
     pub(crate) fn on(listener: TcpListener, mood: Mood) -> Self {
+        Self::over(listener, mood, |each, mut socket| each.serve(&mut socket))
+    }
+
+    fn over(
+        listener: TcpListener,
+        mood: Mood,
+        serve: impl Fn(&Self, TcpStream) + Clone + Send + 'static,
+    ) -> Self {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Mutex::new(Shared { mood, calls: Vec::new(), busy: (0, 0) }));
         let served = Self { url, shared };
         let each = served.clone();
         let accept = move || {
             for socket in listener.incoming().flatten() {
-                let each = each.clone();
-                let _ = std::thread::Builder::new().spawn(move || each.serve(socket));
+                let (each, serve) = (each.clone(), serve.clone());
+                let _ = std::thread::Builder::new().spawn(move || serve(&each, socket));
             }
         };
         let _ = std::thread::Builder::new().spawn(accept).unwrap();
@@ -120,8 +159,8 @@ impl Scripted {
         self.shared.lock().unwrap().busy.1
     }
 
-    fn serve(&self, mut socket: TcpStream) {
-        let Some(call) = read(&mut socket) else { return };
+    fn serve(&self, socket: &mut impl Peer) {
+        let Some(call) = read(socket) else { return };
         let mood = {
             let mut shared = self.shared.lock().unwrap();
             shared.calls.push(call.clone());
@@ -130,12 +169,12 @@ impl Scripted {
             shared.mood.clone()
         };
         // A caller that gave up closed the socket.
-        let _ = answer(&mut socket, &call, &mood);
+        let _ = answer(socket, &call, &mood);
         self.shared.lock().unwrap().busy.0 -= 1;
     }
 }
 
-fn read(socket: &mut TcpStream) -> Option<Call> {
+fn read(socket: &mut impl Peer) -> Option<Call> {
     let mut lines = BufReader::new(socket);
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
@@ -156,7 +195,7 @@ fn read(socket: &mut TcpStream) -> Option<Call> {
     Some(Call { path, authorization, body: serde_json::from_slice(&body).ok()? })
 }
 
-fn answer(socket: &mut TcpStream, call: &Call, mood: &Mood) -> std::io::Result<()> {
+fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<()> {
     let texts = call.texts();
     let has = |word: &str| texts.iter().any(|text| text.contains(word));
     match mood {
@@ -223,7 +262,7 @@ fn answer(socket: &mut TcpStream, call: &Call, mood: &Mood) -> std::io::Result<(
 }
 
 /// An answer in pieces, as servers send it that write while they encode.
-fn in_pieces(socket: &mut TcpStream, body: &str) -> std::io::Result<()> {
+fn in_pieces(socket: &mut impl Peer, body: &str) -> std::io::Result<()> {
     write!(socket, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")?;
     for piece in body.as_bytes().chunks(50) {
         write!(socket, "{:x}\r\n", piece.len())?;
@@ -233,7 +272,7 @@ fn in_pieces(socket: &mut TcpStream, body: &str) -> std::io::Result<()> {
     write!(socket, "0\r\n\r\n")
 }
 
-fn respond(socket: &mut TcpStream, status: u16, headers: &str, body: &str) -> std::io::Result<()> {
+fn respond(socket: &mut impl Peer, status: u16, headers: &str, body: &str) -> std::io::Result<()> {
     write!(
         socket,
         "HTTP/1.1 {status} .\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
