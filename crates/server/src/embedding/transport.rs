@@ -126,13 +126,17 @@ fn fault(error: &ureq::Error) -> Fault {
 
     use ureq::{Error, Timeout};
     let kind = if let Error::Io(error) = error { Some(error.kind()) } else { None };
+    // A handshake that fails is met by a read or a write.
+    let wrapped = if let Error::Io(error) = error { error.get_ref() } else { None };
+    let tls = wrapped.is_some_and(|error| error.is::<rustls::Error>())
+        || matches!(error, Error::Rustls(_) | Error::Tls(_));
     if matches!(error, Error::Timeout(Timeout::Connect | Timeout::Resolve)) {
         Fault::Away("it cannot be reached", None)
     } else if matches!(error, Error::Timeout(_)) || kind == Some(ErrorKind::TimedOut) {
         Fault::Slow
     } else if matches!(error, Error::BodyExceedsLimit(_)) {
         Fault::Away("its answer is larger than any honest one", None)
-    } else if matches!(error, Error::Rustls(_) | Error::Tls(_)) {
+    } else if tls {
         Fault::Refused(
             "its certificate is not trusted, or it speaks no TLS; see embedding.ca_file".to_owned(),
         )
