@@ -35,6 +35,13 @@ pub(crate) struct Address {
     maker: Maker,
 }
 
+impl Address {
+    /// Whether others may be given what is kept there.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+}
+
 struct Entry {
     tag: [u8; 32],
     kept: Kept,

@@ -183,8 +183,12 @@ impl App {
                 match self.check_answer(request, &allowed, &kept, now).await? {
                     Ok(heads) => return self.release_answer(&allowed, wanted, &kept, &heads, now).await,
                     Err(miss) => {
-                        // What was refused once is never right again: the generation only rises.
-                        self.answers.forget(&address, &kept);
+                        // Generations, revisions and ages only rise. Whether a source is shown depends on who asks,
+                        // so what is kept for others stays.
+                        let for_good = matches!(miss, Miss::Age | Miss::StaleRevision | Miss::Epoch);
+                        if for_good || !address.is_shared() {
+                            self.answers.forget(&address, &kept);
+                        }
                         told = miss;
                     }
                 }

@@ -139,7 +139,7 @@ impl App {
         let is_kept = |found: &&Conversation| found.retention != Retention::Session;
         let kept = conversation.as_ref().filter(is_kept).map(|found| found.id.clone());
         let summary = match &conversation {
-            Some(conversation) => self.newest_summary(pass, conversation, now).await?,
+            Some(conversation) => self.newest_summary(pass, conversation, false, now).await?,
             None => None,
         };
         let route = route(wanted.question.expose(), wanted.state);

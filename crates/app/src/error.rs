@@ -14,6 +14,8 @@ pub enum Conflict {
     Switch,
     /// There is no approved summary that still holds.
     NoSummary,
+    /// What a summary would stand for rests on a source that changed, and the caller does not say that it knows.
+    SourceChanged,
 }
 
 /// A refusal. Texts hold no content, name or id (I-12).

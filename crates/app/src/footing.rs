@@ -55,6 +55,11 @@ impl Footings {
         records.iter().any(|record| self.withhold_record(record))
     }
 
+    /// The generation in which what is not withheld now is not; none where nothing is ever withheld.
+    pub(crate) fn withheld_unless(&self) -> Option<KnowledgeEpoch> {
+        self.knowledge().filter(|_| self.after_removal == AfterRemoval::Withhold)
+    }
+
     /// The generation that the answer must still be in when it is released, if it says of anything that it is
     /// current or what took its place.
     pub(crate) fn knowledge(&self) -> Option<KnowledgeEpoch> {

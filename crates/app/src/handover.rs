@@ -2,7 +2,7 @@
 //! inside this service: one side hands over what its rule allows, as a read with its evidence, and the other takes
 //! it in when it opens a conversation, if its own rule allows that.
 
-use merkwelt_authz::{Pass, Request, Role, action, class};
+use merkwelt_authz::{Request, Role, action};
 use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::freshness::admit;
@@ -151,15 +151,20 @@ impl App {
             let rule = self.switch_of(request).await?;
             let (mut turns, next) = match rule {
                 OrganisationSwitch::StartNew => return Err(Error::Conflict(Conflict::Switch).into()),
-                OrganisationSwitch::ApprovedSummary => {
-                    let approved = self.approved_summary(&allowed, &conversation, now).await?;
-                    (vec![approved.ok_or(Error::Conflict(Conflict::NoSummary))?], None)
-                }
+                OrganisationSwitch::ApprovedSummary => (
+                    self.newest_summary(&allowed, &conversation, true, now).await?.into_iter().collect(),
+                    None,
+                ),
                 OrganisationSwitch::Continue => {
                     self.page_of_turns(&allowed, &conversation, page, now).await?
                 }
             };
             let footings = self.footings(&allowed, rested_on(&turns), now).await?;
+            if rule == OrganisationSwitch::ApprovedSummary
+                && !turns.first().is_some_and(|summary| holds(summary, &footings))
+            {
+                return Err(Error::Conflict(Conflict::NoSummary).into());
+            }
             turns.retain(|turn| !footings.withhold(turn) && admit(turn.clone(), now, None).is_ok());
             let read_id = ReadId::random(&*self.env);
             let answer = HandOverView {
@@ -181,17 +186,5 @@ impl App {
             reading.knowledge = footings.knowledge();
             self.release(&allowed, reading, &outgoing, encode(&answer)?, None).await
         })
-    }
-
-    async fn approved_summary(
-        &self,
-        pass: &Pass<'_, class::Read>,
-        conversation: &Conversation,
-        now: Timestamp,
-    ) -> Result<Option<Turn>, Attempt> {
-        let newest = self.newest_summary(pass, conversation, now).await?;
-        let footings = self.footings(pass, rested_on(&newest), now).await?;
-        let approved = |turn: &Turn| turn.summary.as_ref().is_some_and(SummaryOf::approved);
-        Ok(newest.filter(|turn| approved(turn) && holds(turn, &footings)))
     }
 }

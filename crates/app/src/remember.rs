@@ -1,7 +1,7 @@
 //! Writing memories: remember, correct, retract. Validate, embed, commit with its evidence, acknowledge
 //! (I-11). No language model is on this path.
 
-use merkwelt_authz::{Pass, Request, Role, action, class};
+use merkwelt_authz::{ActionName, Pass, Request, Role, action, class};
 use merkwelt_domain::memory::{Author, Expiry, Kind, Particulars, Revision, Statement};
 use merkwelt_domain::{Content, ConversationId, MemoryId, Purpose, Timestamp};
 use merkwelt_store::change::{Batch, Idempotency, IdempotencyKey, NewMemory, NewOwner, Receipt, Write};
@@ -97,8 +97,13 @@ impl App {
         until_settled!(async {
             let now = self.env.now();
             let allowed = self.allow::<action::Correct>(request).await?;
-            self.spare_rules(request, &correction.id, now).await?;
-            let mut new = self.new_memory(request, &correction.statement, now)?;
+            let author = self.spare_rules(request, &correction.id, now).await?;
+            let mut statement = correction.statement.clone();
+            if author == Some(Author::Document) {
+                // What came from a document stays under its policy, in whatever words it is corrected.
+                statement.author = author;
+            }
+            let mut new = self.new_memory(request, &statement, now)?;
             if new.statement.valid_from() > now {
                 return Err(Error::invalid("valid_from", FUTURE_VALUE).into());
             }
@@ -161,30 +166,36 @@ impl App {
     }
 
     /// An agent works under rules and does not change them: one injected prompt would otherwise become a lasting
-    /// instruction.
-    async fn spare_rules(&self, request: &Request, id: &MemoryId, now: Timestamp) -> Result<(), Attempt> {
-        if request.caller().role() != Role::Agent {
-            return Ok(());
+    /// instruction. Gives who made the memory, if the caller sees it.
+    async fn spare_rules(
+        &self,
+        request: &Request,
+        id: &MemoryId,
+        now: Timestamp,
+    ) -> Result<Option<Author>, Attempt> {
+        if !request.caller().role().may(ActionName::ReadMemory) {
+            return Ok(None);
         }
         let reader = self.allow::<action::ReadMemory>(request).await?;
         let found = self.backend.fetch(&reader, &[Key::Memory(id.clone())], now).await?.pop().flatten();
         match found {
-            Some(Found::Memory(memory)) if memory.statement.kind() == Kind::Feedback => {
+            Some(Found::Memory(memory))
+                if memory.statement.kind() == Kind::Feedback && request.caller().role() == Role::Agent =>
+            {
                 Err(Error::invalid("id", AGENT_RULES).into())
             }
+            Some(Found::Memory(memory)) => Ok(Some(memory.statement.author())),
             Some(
-                Found::Memory(_)
-                | Found::Conversation(..)
+                Found::Conversation(..)
                 | Found::Turn(_)
                 | Found::Pack(_)
                 | Found::Passage(_)
                 | Found::Source(_),
             )
-            | None => Ok(()),
+            | None => Ok(None),
         }
     }
 
-    /// A statement, checked; its vector comes after.
     /// The particulars of a statement from a document: kept for the policy's purpose, and no longer than it says
     ///
     fn document_parts(
@@ -206,6 +217,7 @@ impl App {
         }
     }
 
+    /// A statement, checked; its vector comes after.
     fn new_memory(
         &self,
         request: &Request,
@@ -218,6 +230,9 @@ impl App {
         }
         let author = author(role, wanted.author);
         let parts = match author {
+            Author::Document if wanted.kind == Kind::Feedback => {
+                return Err(Error::invalid("kind", "a document states no rules for agents").into());
+            }
             Author::Document => self.document_parts(request.purpose(), &wanted.parts, now)?,
             Author::Person | Author::Application | Author::Model | Author::Import => wanted.parts.clone(),
         };

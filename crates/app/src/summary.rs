@@ -11,7 +11,7 @@ use merkwelt_store::record::Found;
 
 use crate::App;
 use crate::conversation::{Appended, listed_turn};
-use crate::error::{Attempt, Error, until_settled};
+use crate::error::{Attempt, Conflict, Error, until_settled};
 use crate::footing::{Footings, rested_on};
 use crate::remember::IdempotentRequest;
 
@@ -24,6 +24,9 @@ pub struct SummaryRequest {
     pub text: Content,
     /// The turns it stands for, and the rule that made it.
     pub summary: SummaryOf,
+    /// What was marked as historical when it was made. Anything else that is not current now changed meanwhile, and
+    /// the summary may say it as if it held.
+    pub known_historical: RestsOn,
 }
 
 impl App {
@@ -58,6 +61,7 @@ impl App {
         let footings = self.footings(&reader, rested_on(&covered), now).await?;
         // It ends with the first turn it stands for.
         let ends = covered.iter().map(|turn| turn.expires_at).min();
+        let rests_on = still_current(&covered, &footings, &wanted.known_historical)?;
         let turn = Turn {
             conversation: conversation.id.clone(),
             number: 0,
@@ -66,13 +70,14 @@ impl App {
             at: now,
             tokens: self.counter.count(wanted.text.expose()),
             expires_at: ends.unwrap_or_else(|| self.end_of_turn(&conversation, now)),
-            rests_on: still_current(&covered, &footings)?,
+            rests_on,
             summary: Some(wanted.summary.clone()),
         };
         self.add_turn(&allowed, &conversation, (turn, None), idempotent, now).await
     }
 
-    /// The turns a summary stands for. The last of them must be held.
+    /// The turns a summary stands for. The last of them must be held; where the first are gone from a sitting, a
+    /// former summary stands for them and is one of what it stands for.
     async fn covered(
         &self,
         pass: &Pass<'_, class::Read>,
@@ -84,9 +89,16 @@ impl App {
             Retention::Session => self.sitting(pass.scope().tenant(), &conversation.id, now),
             Retention::KeptDays(_) => self.turns_through(pass, &conversation.id, through, now).await?,
         };
+        let first = turns.first().map_or(1, |turn| turn.number);
+        let stands_for_lost = |turn: &Turn| turn.summary.as_ref().is_some_and(|of| of.through() + 1 >= first);
+        let former = turns.iter().rev().find(|turn| stands_for_lost(turn)).cloned();
         turns.retain(|turn| turn.number <= through && turn.summary.is_none());
         if turns.last().is_none_or(|last| last.number != through) {
             return Err(Error::invalid("through", "is not the number of a turn that is held").into());
+        }
+        if first > 1 && conversation.retention == Retention::Session {
+            let lost = "includes turns that are not held any more, and no summary stands for them";
+            turns.push(former.ok_or_else(|| Error::invalid("through", lost))?);
         }
         Ok(turns)
     }
@@ -112,18 +124,20 @@ impl App {
         }
     }
 
-    /// The newest summary of a conversation that was just shown to be the subject's.
+    /// The newest summary, or the newest approved one, of a conversation that was just shown to be the subject's.
     pub(crate) async fn newest_summary(
         &self,
         pass: &Pass<'_, class::Read>,
         conversation: &Conversation,
+        approved: bool,
         now: Timestamp,
     ) -> Result<Option<Turn>, Attempt> {
         if conversation.retention == Retention::Session {
             let turns = self.sitting(pass.scope().tenant(), &conversation.id, now);
-            return Ok(turns.into_iter().rev().find(|turn| turn.summary.is_some()));
+            let counts = |of: &SummaryOf| of.approved() || !approved;
+            return Ok(turns.into_iter().rev().find(|turn| turn.summary.as_ref().is_some_and(counts)));
         }
-        let key = Key::Summary(conversation.id.clone());
+        let key = Key::Summary { of: conversation.id.clone(), approved };
         Ok(match self.backend.fetch(pass, &[key], now).await?.pop().flatten() {
             Some(Found::Turn(turn)) => Some(turn),
             Some(
@@ -143,10 +157,18 @@ pub(crate) fn holds(summary: &Turn, footings: &Footings) -> bool {
     footings.of(summary).iter().all(|(_, footing)| *footing == Footing::Current)
 }
 
-/// What is current now of all that the covered turns rest on. What was historical already was marked when the
-/// summary was made, and cannot become old again.
-fn still_current(covered: &[Turn], footings: &Footings) -> Result<RestsOn, Attempt> {
-    let all = covered.iter().flat_map(|turn| footings.of(turn));
-    let current = all.filter(|(_, footing)| *footing == Footing::Current).map(|(basis, _)| basis);
+/// What is current of all that the covered turns rest on. What is not must be known to the caller: a summary that
+/// was made before a source changed would say the old as if it held. What is withheld from the caller cannot be known.
+fn still_current(covered: &[Turn], footings: &Footings, known: &RestsOn) -> Result<RestsOn, Attempt> {
+    let mut current = Vec::new();
+    for turn in covered {
+        for (basis, footing) in footings.of(turn) {
+            if footing == Footing::Current {
+                current.push(basis);
+            } else if footings.withhold(turn) || !known.bases().contains(&basis) {
+                return Err(Error::Conflict(Conflict::SourceChanged).into());
+            }
+        }
+    }
     RestsOn::new(current).map_err(|reason| Error::invalid("through", reason).into())
 }

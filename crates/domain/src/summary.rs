@@ -38,10 +38,10 @@ impl SummaryOf {
         if through == 0 { Err(Error::Through) } else { Ok(Self { through, rule, approved }) }
     }
 
-    /// Of a conversation elsewhere, carried over with the approval of both sides.
+    /// Of a conversation elsewhere. Nobody here approved that it goes further.
     #[must_use]
     pub fn carried_over(rule: SummaryRule) -> Self {
-        Self { through: 0, rule, approved: true }
+        Self { through: 0, rule, approved: false }
     }
 
     /// The last turn it stands for; zero if it was carried over from elsewhere.
@@ -87,7 +87,7 @@ impl FromStr for SummaryOf {
         };
         let (through, rule) = (through.parse().map_err(|_| Error::Form)?, rule.parse());
         let rule = rule.map_err(|_| Error::Form)?;
-        if through == 0 && approved {
+        if through == 0 && !approved {
             Ok(Self::carried_over(rule))
         } else {
             Self::new(through, rule, approved)

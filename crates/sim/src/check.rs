@@ -240,7 +240,9 @@ fn expected(error: &Error, plan: &Plan, view: &View) -> bool {
         Error::Denied => view.denials > 0,
         Error::Invalid { .. } => matches!(plan.op, Op::Remember { .. } | Op::Correct { .. }),
         Error::Conflict(Conflict::Revision | Conflict::Exists) => view.writable == Some(false),
-        Error::Conflict(Conflict::Idempotency | Conflict::Switch | Conflict::NoSummary) => false,
+        Error::Conflict(
+            Conflict::Idempotency | Conflict::Switch | Conflict::NoSummary | Conflict::SourceChanged,
+        ) => false,
         Error::BudgetTooSmall { .. } => matches!(plan.op, Op::Context { .. }),
         Error::NotRetained => matches!(plan.op, Op::Pack { .. }),
         Error::Busy => view.moved >= 15,

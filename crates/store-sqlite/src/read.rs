@@ -89,12 +89,15 @@ impl Snapshot<'_> {
                 },
                 |row| read_turn(self.cell, row).map(Found::Turn),
             ),
-            Key::Summary(id) => self.one(
+            Key::Summary { of, approved } => self.one(
                 &format!(
                     "SELECT {TURN_COLUMNS} FROM turns WHERE conversation = :id AND summary IS NOT NULL
+                     AND (:approved = 0 OR summary LIKE '% approved')
                      AND owner = :subject AND at <= :now AND expires_at > :now ORDER BY number DESC LIMIT 1"
                 ),
-                named_params! { ":id": id.as_str(), ":now": now, ":subject": subject },
+                named_params! {
+                    ":id": of.as_str(), ":now": now, ":subject": subject, ":approved": approved,
+                },
                 |row| read_turn(self.cell, row).map(Found::Turn),
             ),
             Key::Pack(id) => self.one(

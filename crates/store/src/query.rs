@@ -193,8 +193,13 @@ pub enum Key {
     Conversation(ConversationId),
     /// One turn.
     Turn(ConversationId, u32),
-    /// The newest summary of a conversation.
-    Summary(ConversationId),
+    /// The newest summary of a conversation, or the newest approved one.
+    Summary {
+        /// The conversation.
+        of: ConversationId,
+        /// Whether only approved ones count.
+        approved: bool,
+    },
     /// A delivered pack.
     Pack(PackId),
     /// A passage of a current revision.

@@ -3,9 +3,9 @@
 //! or erased does not, and then the whole pack is gone: half a pack would be another pack.
 
 use merkwelt_authz::{Pass, Request, action, class};
-use merkwelt_domain::basis::Basis;
+use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_domain::memory::Revision;
-use merkwelt_domain::{MemoryId, PackId, ReadId, RevisionId, Timestamp};
+use merkwelt_domain::{KnowledgeEpoch, MemoryId, PackId, ReadId, RevisionId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::query::Key;
 use merkwelt_store::record::{Found, Pack, Record};
@@ -21,7 +21,6 @@ use crate::memory::records;
 use crate::recall::encode;
 use crate::record::{Delivered, Outgoing, Reading, RunContext};
 use crate::release::Released;
-use crate::view::SourceRefView;
 
 /// One line of a composition: where it stands and which record it shows.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,6 +41,16 @@ struct Composition {
     view: PackView,
     places: Vec<Place>,
     digest: Vec<u8>,
+}
+
+/// A pack that was made again.
+#[derive(Clone, Default)]
+struct Rebuilt {
+    body: Vec<u8>,
+    outgoing: Vec<Outgoing>,
+    tokens: u32,
+    /// The generation in which nothing of it is withheld.
+    knowledge: Option<KnowledgeEpoch>,
 }
 
 /// The composition of a pack that is about to be delivered as `body`.
@@ -93,7 +102,7 @@ impl App {
                 )
                 | None => None,
             };
-            let (body, outgoing, tokens) = rebuilt.clone().unwrap_or_default();
+            let Rebuilt { body, outgoing, tokens, knowledge } = rebuilt.clone().unwrap_or_default();
             let reading = Reading {
                 id: ReadId::random(&*self.env),
                 kind: ReadKind::Memory,
@@ -103,14 +112,15 @@ impl App {
                 request: id.as_str().as_bytes(),
                 tokens,
                 content_kept: "pack",
-                knowledge: None,
+                knowledge,
             };
             let released = self.release(&allowed, reading, &outgoing, body, None).await?;
             rebuilt.map(|_| released).ok_or_else(|| Error::NotFound.into())
         })
     }
 
-    /// The revisions of documents that a pack delivered.
+    /// The revisions that a pack rests on: of its documents, and of its turns and summary where they were current
+    /// when it was delivered. What was marked as historical in it was known to be.
     ///
     /// # Errors
     /// [`Error::NotFound`] for an unknown or foreign pack.
@@ -124,19 +134,24 @@ impl App {
         let Some(Found::Pack(pack)) = found else { return Err(Error::NotFound.into()) };
         let composition: Composition =
             serde_json::from_slice(&pack.composition).map_err(|_| Error::Unavailable)?;
-        let items = composition.view.items.into_iter().filter_map(|item| item.citation);
-        let basis = |citation: SourceRefView| {
-            let source = citation.source_id.parse().map_err(|_| Error::Unavailable)?;
-            Ok(Basis { source, revision: Revision::from_number(citation.revision) })
+        let named = composition.view.items.into_iter().flat_map(|item| {
+            let cited = item.citation.map(|citation| (citation.source_id, citation.revision));
+            let held =
+                item.basis.rests_on.into_iter().filter(|footing| footing.state == Footing::Current.name());
+            cited.into_iter().chain(held.map(|footing| (footing.source_id, footing.revision)))
+        });
+        let basis = |(source, revision): (String, u32)| {
+            let source = source.parse().map_err(|_| Error::Unavailable)?;
+            Ok(Basis { source, revision: Revision::from_number(revision) })
         };
-        items.map(basis).collect()
+        named.map(basis).collect()
     }
 
     async fn rebuild(
         &self,
         allowed: &merkwelt_authz::Authorized<'_, action::ReadPack>,
         pack: &Pack,
-    ) -> Result<(Vec<u8>, Vec<Outgoing>, u32), Attempt> {
+    ) -> Result<Rebuilt, Attempt> {
         let composition: Composition =
             serde_json::from_slice(&pack.composition).map_err(|_| Error::Unavailable)?;
         if composition.format != FORMAT {
@@ -147,7 +162,8 @@ impl App {
         let records = found.into_iter().map(kept).collect::<Result<Vec<_>, _>>()?;
         let mut view = composition.view;
         let as_of: Timestamp = view.as_of.parse().map_err(|_| Error::Unavailable)?;
-        if self.footings(allowed, rested_on(turns(&records)), self.env.now()).await?.withhold_any(&records) {
+        let footings = self.footings(allowed, rested_on(turns(&records)), self.env.now()).await?;
+        if footings.withhold_any(&records) {
             return Err(Error::NotRetained.into());
         }
         let placed: Vec<_> = composition.places.iter().zip(&records).collect();
@@ -163,7 +179,12 @@ impl App {
             return Err(Error::NotRetained.into());
         }
         let past = |record| Outgoing { record: Delivered::Past(record), score: None };
-        Ok((body, records.into_iter().map(past).collect(), view.tokens.total))
+        Ok(Rebuilt {
+            body,
+            outgoing: records.into_iter().map(past).collect(),
+            tokens: view.tokens.total,
+            knowledge: footings.withheld_unless(),
+        })
     }
 }
 

@@ -154,6 +154,9 @@ fn origin(of: &SummaryOf) -> String {
     }
 }
 
+/// The most revisions that a mark names; all of them stand in the list of items.
+const NOTED_MAX: usize = 3;
+
 /// What the text says of a turn that rests on what is not current: which revision is, and from when it holds, or
 /// that it cannot be told. It has ids and numbers only: a title would outlive its source in kept
 /// packs.
@@ -170,7 +173,11 @@ pub(crate) fn note(footings: &[(Basis, Footing)]) -> Option<String> {
             Footing::Undetermined => Some(format!("{rests}; what holds now cannot be determined")),
         }
     });
-    let said: Vec<String> = said.collect();
+    let mut said: Vec<String> = said.collect();
+    if let Some(more) = said.len().checked_sub(NOTED_MAX).filter(|more| *more > 0) {
+        said.truncate(NOTED_MAX);
+        said.push(format!("rests on {more} more revisions that are not known to be current"));
+    }
     (!said.is_empty()).then(|| format!("[historical: {}]", said.join(". ")))
 }
 
@@ -179,7 +186,8 @@ fn passage_line(passage: &Passage) -> String {
     let from = passage.valid_from.to_string();
     format!(
         "- [{}, {} revision {}, {}, valid from {}] {}\n",
-        passage.title.expose(),
+        // Brackets are the mark's own, so a title cannot end it and begin another.
+        passage.title.expose().replace('[', "(").replace(']', ")"),
         passage.source,
         passage.revision.number(),
         place(&passage.region),

@@ -37,6 +37,9 @@ pub(super) struct BasisBody {
 pub(super) fn bases(name: &str, list: &[BasisBody]) -> Result<Vec<Basis>, FieldError> {
     let basis = |(i, basis): (usize, &BasisBody)| {
         let source: SourceId = field(&format!("{name}[{i}].source_id"), &basis.source_id)?;
+        if basis.revision == 0 {
+            return Err(FieldError::new(format!("{name}[{i}].revision"), "revisions are counted from one"));
+        }
         Ok(Basis { source, revision: Revision::from_number(basis.revision) })
     };
     list.iter().enumerate().map(basis).collect()

@@ -72,7 +72,8 @@ const REPEATABLE: [&str; 8] = [
 ];
 
 /// Operations that may not fit the present state.
-const CONFLICTS: [&str; 10] = [
+const CONFLICTS: [&str; 11] = [
+    "summarise_conversation",
     "open_conversation",
     "hand_over_conversation",
     "correct_memory",

@@ -6,17 +6,19 @@ use axum::response::Response;
 use merkwelt_app::SummaryRequest;
 use merkwelt_app::view::HandOverView;
 use merkwelt_domain::ConversationId;
+use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::summary::{OrganisationSwitch, SummaryOf};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Face;
 use super::answer;
+use super::answers::{BasisBody, bases};
 use super::body::{Id, Json, Parameters, not_repeatable};
 use super::caller::Asker;
 use super::conversations::{AppendedView, PageQuery, appended_view, kept_text};
 use super::problem::{FieldError, Problem};
-use super::words::{self, field};
+use super::words::{self, at_most, field};
 
 /// A summary of a conversation.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -33,6 +35,11 @@ pub(super) struct SummaryBody {
     /// Whether the application approves that it may be carried to another organisation.
     #[serde(default)]
     pub approved: bool,
+    /// The revisions that were marked as historical in what the summary was made from. If any other revision that
+    /// its turns rest on is not current now, a source changed meanwhile, and the summary is refused.
+    #[serde(default)]
+    #[schema(max_items = 256)]
+    pub known_historical: Vec<BasisBody>,
 }
 
 /// What goes along when a person changes the organisation.
@@ -46,19 +53,23 @@ pub(super) struct SwitchBody {
 
 impl SummaryBody {
     fn parse(&self, conversation: ConversationId) -> Result<SummaryRequest, FieldError> {
+        at_most("known_historical", &self.known_historical, RestsOn::MAX)?;
+        let known = RestsOn::new(bases("known_historical", &self.known_historical)?);
         let summary = SummaryOf::new(self.through, field("rule", &self.rule)?, self.approved);
         Ok(SummaryRequest {
             conversation,
             text: kept_text("text", &self.text)?,
             summary: summary.map_err(|reason| FieldError::new("through", reason))?,
+            known_historical: known.map_err(|reason| FieldError::new("known_historical", reason))?,
         })
     }
 }
 
 /// Keep a summary
 ///
-/// The newest one stands in context packs, never as authoritative. It ends with the first turn it stands for, and is
-/// not delivered any more once a source changes that one of its turns rests on.
+/// The newest one stands in context packs, never as authoritative. It ends with the first turn it stands for. Once a
+/// source changes that one of its turns rests on, it stands in no pack and is not handed over; among the turns of
+/// the conversation it is marked as historical.
 #[utoipa::path(
     post, path = "/v1/conversations/{id}/summary", operation_id = "summarise_conversation", tag = "conversations",
     params(("id" = String, Path, description = "The conversation.")), request_body = SummaryBody,

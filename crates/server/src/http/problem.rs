@@ -69,6 +69,8 @@ codes! {
     CONFLICT_EXISTS = "conflict_exists", 409, "Exists already", "A thing of that name exists.";
     SWITCH_REFUSED = "switch_refused", 409, "Nothing goes along",
         "The rule of this tenant for a change of the organisation is start_new. GET /v1/organisation-switch shows it.";
+    SOURCE_CHANGED = "source_changed", 409, "A source changed",
+        "Turns that the summary stands for rest on revisions that are not current. Read the conversation again, and name what was marked as historical in known_historical.";
     NO_APPROVED_SUMMARY = "no_approved_summary", 409, "No approved summary",
         "The rule of this tenant allows an approved summary only, and there is none that still holds.";
     IDEMPOTENCY_CONFLICT = "idempotency_conflict", 422, "Idempotency key was used differently",
@@ -234,6 +236,7 @@ impl From<Error> for Problem {
             Error::Conflict(Conflict::Revision) => Self::of(Code::CONFLICT_REVISION),
             Error::Conflict(Conflict::Exists) => Self::of(Code::CONFLICT_EXISTS),
             Error::Conflict(Conflict::Switch) => Self::of(Code::SWITCH_REFUSED),
+            Error::Conflict(Conflict::SourceChanged) => Self::of(Code::SOURCE_CHANGED),
             Error::Conflict(Conflict::NoSummary) => Self::of(Code::NO_APPROVED_SUMMARY),
             Error::Conflict(Conflict::Idempotency) => Self::of(Code::IDEMPOTENCY_CONFLICT),
             Error::BudgetTooSmall { needed } => {

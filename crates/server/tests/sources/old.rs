@@ -19,7 +19,7 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    async fn begin(stage: Stage, opened: Value) -> Self {
+    pub(super) async fn begin(stage: Stage, opened: Value) -> Self {
         let library = Library::on(stage).await;
         let source = library.register(json!({ "groups": ["sales"] })).await;
         library.publish(&source, V1).await;
@@ -41,7 +41,7 @@ impl Talk {
         Self::begin(Stage::new(), json!({})).await
     }
 
-    async fn say(&self, turn: Value) -> Answer {
+    pub(super) async fn say(&self, turn: Value) -> Answer {
         let path = format!("/v1/conversations/{}/turns", self.id);
         self.library.stage.app("POST", &path, "anna").json(&turn).send().await
     }
@@ -66,7 +66,7 @@ impl Talk {
         found["hits"].as_array().unwrap().clone()
     }
 
-    async fn remove(&self) {
+    pub(super) async fn remove(&self) {
         let path = format!("/v1/sources/{}", self.source);
         self.library.backend("DELETE", &path, None).await.expect(200);
     }
@@ -253,6 +253,19 @@ async fn r_021_what_a_document_says_becomes_a_memory_only_under_a_policy_of_purp
         (&item["origin"]["author"], &item["expires_at"]),
         (&json!("document"), &json!("2026-07-01T00:00:00.000Z"))
     );
+    // Corrected in whatever words, it stays under the policy.
+    let better = json!({ "kind": "user_fact", "text": "Returns take seven days" });
+    let put = |purpose: &'static str| {
+        let call = stage.app("PUT", &path, "anna").header("merkwelt-purpose", purpose);
+        call.json(&better).send()
+    };
+    put("assist").await.problem("invalid");
+    put("onboarding").await.expect(200);
+    let read = stage.app("GET", &path, "anna").send().await.expect(200);
+    assert_eq!(read["items"][0]["origin"]["author"], "document");
+    let mut rule = fact.clone();
+    rule["kind"] = json!("feedback");
+    keep(&stage, Role::App, "onboarding", &rule).await.problem("invalid");
     for (field, value) in [("expires_at", "2026-07-02T00:00:00Z"), ("no_expiry_reason", "company_knowledge")]
     {
         let mut long = fact.clone();
@@ -279,4 +292,52 @@ async fn r_087_what_was_read_is_shown_again_only_to_who_may_see_its_source_now()
     talk.library.stage.app("GET", &path, "ben").send().await.problem("not_found");
     talk.remove().await;
     again().await.problem("content_not_retained");
+}
+
+#[tokio::test]
+async fn r_058_an_answer_to_what_was_said_before_rests_on_what_that_rests_on() {
+    let talk = Talk::kept().await;
+    // No passage is in this pack, only the turn that rests on one.
+    let pack = talk.ask("As you said?").await.expect(200);
+    let again = "As I said, thirty days.";
+    talk.say(json!({ "role": "assistant", "text": again, "pack_id": pack["pack_id"] })).await.expect(201);
+    talk.library.publish(&talk.source, V2).await;
+    let turn = talk.read().await["turns"][2].clone();
+    assert_eq!((&turn["historical"], &turn["text"]), (&json!(true), &json!(again)));
+    // What was marked in a pack was known to be historical, and makes no new answer historical.
+    let pack = talk.pack().await;
+    talk.say(json!({ "role": "assistant", "text": "Seven days now.", "pack_id": pack["pack_id"] }))
+        .await
+        .expect(201);
+    let turn = talk.read().await["turns"][3].clone();
+    assert_eq!((turn.get("historical"), &turn["rests_on"][0]["revision"]), (None, &json!(2)));
+}
+
+#[tokio::test]
+async fn revisions_are_counted_from_one_and_a_long_mark_is_cut() {
+    let talk = Talk::kept().await;
+    let basis = |revision: u32| json!({ "source_id": talk.source, "revision": revision });
+    talk.say(json!({ "role": "assistant", "text": "x", "rests_on": [basis(0)] })).await.problem("invalid");
+    let many: Vec<Value> = (2..=9).map(basis).collect();
+    talk.say(json!({ "role": "assistant", "text": "So it is.", "rests_on": many })).await.expect(201);
+    let pack = talk.pack().await;
+    let text = pack["turn"].as_str().unwrap();
+    let line = text.lines().find(|line| line.contains("So it is.")).unwrap();
+    assert!(line.contains("rests on 5 more revisions") && line.matches(&talk.source).count() == 3, "{line}");
+}
+
+#[tokio::test]
+async fn r_055_who_is_refused_a_shared_answer_does_not_take_it_from_others() {
+    let talk = Talk::kept().await;
+    let maker = json!({ "question": QUESTION, "model": "m", "prompt": "p" });
+    let mut kept = maker.clone();
+    let more = json!({
+        "answer": SAID, "audience": "shared", "sources": [{ "source_id": talk.source, "revision": 1 }],
+    });
+    kept.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    talk.library.stage.app("POST", "/v1/answers", "anna").json(&kept).send().await.expect(201);
+    for (who, hit) in [("anna", true), ("ben", false), ("anna", true)] {
+        let call = talk.library.stage.app("POST", "/v1/answers/lookup", who).json(&maker);
+        assert_eq!(call.send().await.expect(200)["hit"], hit, "{who}");
+    }
 }

@@ -1,10 +1,12 @@
 //! Summaries of conversations and a change of the organisation.
 
+use merkwelt_app::{SessionLimits, Settings};
 use merkwelt_authz::Role;
+use merkwelt_domain::basis::AfterRemoval;
 use serde_json::{Value, json};
 
 use super::old::Talk;
-use super::stage::Answer;
+use super::stage::{Answer, Stage};
 use super::{V1, V2};
 
 const SUMMARY: &str = "The customer asked for the time for returns; thirty days were named.";
@@ -61,8 +63,11 @@ async fn r_018_a_summary_names_its_turns_and_rule_and_is_invalid_once_a_source_o
         let turn = talk.read().await["turns"][2].clone();
         assert_eq!((&turn["role"], &turn["historical"]), (&json!("summary"), &json!(true)));
 
-        // A new one counts again, although one of its turns is historical: that was marked when it was made.
-        talk.sum_up(summary(2, false)).await.expect(201);
+        // Who does not say that it knew may have made it before the change.
+        talk.sum_up(summary(2, false)).await.problem("source_changed");
+        let mut knowing = summary(2, false);
+        knowing["known_historical"] = json!([{ "source_id": talk.source, "revision": 1 }]);
+        talk.sum_up(knowing).await.expect(201);
         assert!(text(&talk.pack().await).contains(SUMMARY));
     }
 }
@@ -100,13 +105,16 @@ async fn r_033_what_goes_along_is_what_the_rule_says() {
         (&json!(SUMMARY), &1)
     );
     talk.hand_over("ben").await.problem("not_found");
+    // A draft of an agent does not stand in the way of what was approved.
+    talk.sum_up(summary(2, false)).await.expect(201);
+    assert_eq!(talk.hand_over("anna").await.expect(200)["turns"][0]["summary"]["approved"], true);
     // An approved summary of what changed since is none.
     talk.library.publish(&talk.source, V2).await;
     talk.hand_over("anna").await.problem("no_approved_summary");
     talk.library.publish(&talk.source, V1).await;
     talk.rule(&admin, "continue").await;
     let handed = talk.hand_over("anna").await.expect(200);
-    assert_eq!(handed["turns"].as_array().unwrap().len(), 4);
+    assert_eq!(handed["turns"].as_array().unwrap().len(), 5);
     let agent = talk.library.stage.key(Role::Agent);
     let path = format!("/v1/conversations/{}/handover", talk.id);
     talk.library.stage.call("GET", &path).key(agent).subject("anna").send().await.problem("not_found");
@@ -135,6 +143,10 @@ async fn r_033_the_other_organisation_takes_in_only_what_its_own_rule_allows() {
         let line =
             format!("- [carried over from elsewhere, made by support-7, not authoritative] {SUMMARY}\n");
         assert!(text(&pack).contains(&line), "{pack}");
+        // That it came here approved does not approve that it goes on.
+        let path = format!("/v1/conversations/{id}/handover");
+        let call = stage.call("GET", &path).key(&other).subject("anna");
+        call.send().await.problem("no_approved_summary");
     }
     let agent = stage.key(Role::Agent);
     let body = json!({ "carried_over": carried });
@@ -146,4 +158,34 @@ async fn r_033_the_other_organisation_takes_in_only_what_its_own_rule_allows() {
         .send()
         .await
         .problem("invalid");
+}
+
+#[tokio::test]
+async fn r_018_a_summary_of_what_is_withheld_is_refused() {
+    let settings = Settings { after_removal: AfterRemoval::Withhold, ..Settings::default() };
+    let talk = Talk::begin(Stage::with_settings(settings), json!({ "keep_days": 30 })).await;
+    talk.remove().await;
+    let mut knowing = summary(2, true);
+    knowing["known_historical"] = json!([{ "source_id": talk.source, "revision": 1 }]);
+    talk.sum_up(knowing).await.problem("source_changed");
+}
+
+#[tokio::test]
+async fn r_018_a_summary_stands_for_lost_turns_only_through_a_former_one() {
+    let session = SessionLimits { n_turns_max: 4, ..SessionLimits::default() };
+    let settings = Settings { session, ..Settings::default() };
+    let talk = Talk::begin(Stage::with_settings(settings), json!({})).await;
+    talk.sum_up(summary(2, false)).await.expect(201);
+    for _ in 0..2 {
+        talk.say(json!({ "role": "user", "text": "And further?" })).await.expect(201);
+    }
+    // Turn 1 is gone, and a summary stands for it: the new one rests on what that rests on.
+    talk.sum_up(summary(5, false)).await.expect(201);
+    talk.library.publish(&talk.source, V2).await;
+    assert!(!text(&talk.pack().await).contains(SUMMARY));
+    for _ in 0..4 {
+        talk.say(json!({ "role": "user", "text": "And further?" })).await.expect(201);
+    }
+    // Nothing stands for the first turns any more.
+    talk.sum_up(summary(10, false)).await.problem("invalid");
 }

@@ -139,11 +139,13 @@ pub fn r_058_a_turn_keeps_what_it_rests_on(s: &dyn Subject) -> Result<(), Failur
 pub fn r_018_the_newest_summary_of_a_conversation_is_found(s: &dyn Subject) -> Result<(), Failure> {
     let (anna, bob) = (app(s, "anna"), app(s, "bob"));
     let (conversation, other) = (anna.open()?, anna.open()?);
-    let newest = |id: &ConversationId| match anna.fetch(Key::Summary(id.clone()))? {
+    let key = |of: &ConversationId, approved| Key::Summary { of: of.clone(), approved };
+    let found = |of: &ConversationId, approved| match anna.fetch(key(of, approved))? {
         Some(Found::Turn(turn)) => Ok(Some((turn.number, turn.text.expose().to_owned(), turn.summary))),
         None => Ok(None),
         Some(_) => Err(Failure::new("a summary is no turn")),
     };
+    let newest = |of: &ConversationId| found(of, false);
     anna.say(&conversation, "violins, one")?;
     same(newest(&conversation)?, None, "summary before there is one")?;
     let rule: SummaryRule = parse("support-7")?;
@@ -155,8 +157,10 @@ pub fn r_018_the_newest_summary_of_a_conversation_is_found(s: &dyn Subject) -> R
     anna.sum_up(&conversation, "second", about(3, false)?)?;
     anna.say(&conversation, "violins, three")?;
     same(newest(&conversation)?, Some((4, "second".to_owned(), Some(about(3, false)?))), "newest summary")?;
+    let approved = Some((2, "first".to_owned(), Some(about(1, true)?)));
+    same(found(&conversation, true)?, approved, "newest approved summary")?;
     same(newest(&other)?, None, "summary of another conversation")?;
-    ensure(bob.fetch(Key::Summary(conversation.clone()))?.is_none(), "somebody else's summary is found")?;
+    ensure(bob.fetch(key(&conversation, false))?.is_none(), "somebody else's summary is found")?;
     anna.delete(&conversation)?;
     same(newest(&conversation)?, None, "summary of a deleted conversation")
 }

@@ -98,9 +98,9 @@ pub(super) fn find(state: &State, view: &View, key: &Key, now: Timestamp) -> Opt
             .find(|turn| turn.number == *number)
             .cloned()
             .map(Found::Turn),
-        Key::Summary(id) => state
-            .current_turns(view, id, now, None)
-            .filter(|turn| turn.summary.is_some())
+        Key::Summary { of, approved } => state
+            .current_turns(view, of, now, None)
+            .filter(|turn| turn.summary.as_ref().is_some_and(|summary| summary.approved() || !approved))
             .max_by_key(|turn| turn.number)
             .cloned()
             .map(Found::Turn),
