@@ -102,11 +102,13 @@ impl Inner {
 
     /// Evicts the longest unused shards until the rest fits the budget. `busy` stays.
     pub(crate) fn fit_shards(&self, busy: &TenantId) {
-        let mut open: Vec<Arc<Cell>> = lock(&self.cells).values().cloned().collect();
-        let mut held: usize = open.iter().map(|cell| cell.shard.bytes()).sum();
+        let cells = lock(&self.cells);
+        let mut held: usize = cells.values().map(|cell| cell.shard.bytes()).sum();
         if held <= self.options.shard_bytes_max {
             return;
         }
+        let mut open: Vec<Arc<Cell>> = cells.values().cloned().collect();
+        drop(cells);
         open.sort_by_key(|cell| cell.used.load(Ordering::Relaxed));
         for cell in open.iter().filter(|cell| cell.tenant != *busy) {
             if held <= self.options.shard_bytes_max {
