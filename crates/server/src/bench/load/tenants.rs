@@ -14,8 +14,11 @@ use crate::bench::dice::Dice;
 use crate::bench::isolation::{at, count};
 use crate::bench::wire::{Ask, Wire};
 
-/// How long the service is left alone before its memory counts as idle.
-const IDLE_SECONDS: u64 = 12;
+/// How long the service is left alone before its memory counts as idle: until a tenant counts as unused, and for
+/// every sixteen of them a second, in which they are closed.
+fn idle_seconds(tenants: usize) -> u64 {
+    12 + u64::try_from(tenants / 16).unwrap_or(0)
+}
 
 /// Measures three instances.
 pub(super) fn measure(options: &Options, keep: &mut dyn FnMut(Figure)) -> anyhow::Result<()> {
@@ -76,7 +79,7 @@ fn one_world(
     let (rate, times) = active(service.address, &keys, rows, options)?;
     let note = format!("16 clients, p50 {:.2} ms, p99 {:.2} ms", at(&times, 50), at(&times, 99));
     keep(Figure::new("tenants", format!("{size}: all active"), rate, "searches/s").note(note));
-    std::thread::sleep(Duration::from_secs(IDLE_SECONDS));
+    std::thread::sleep(Duration::from_secs(idle_seconds(tenants)));
     let idle = Figure::new("tenants", format!("{size}: resident, idle"), resident_mib(&pid), "MiB");
     keep(idle.at_most(100.0));
     service.stop()
