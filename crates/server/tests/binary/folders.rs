@@ -244,7 +244,8 @@ fn bomb() -> Vec<u8> {
     archive(&body)
 }
 
-fn archive(body: &[u8]) -> Vec<u8> {
+/// A Word document with the given body.
+pub(crate) fn archive(body: &[u8]) -> Vec<u8> {
     const TYPES: &[u8] = br#"<Types><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>"#;
     let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in [("[Content_Types].xml", TYPES), ("word/document.xml", body)] {

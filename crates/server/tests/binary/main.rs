@@ -7,6 +7,7 @@ mod connectors;
 mod crash;
 mod damage;
 mod docs;
+mod documents;
 mod engines;
 mod folders;
 mod machine;
