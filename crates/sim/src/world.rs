@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use merkwelt_app::{App, KeyRequest, SessionLimits, Settings, TenantRequest};
 use merkwelt_authz::{ApiKey, Credential, Request, Role};
+use merkwelt_domain::basis::AfterRemoval;
 use merkwelt_domain::{Env, Purpose, SubjectRef, TenantId};
 use merkwelt_store::reference::Reference;
 use merkwelt_store::{Backend, Founding, NewKey, Tenant};
@@ -70,6 +71,7 @@ pub(crate) struct Instance {
     reference: Option<Arc<Reference>>,
     folder: Option<tempfile::TempDir>,
     generation: u32,
+    after_removal: AfterRemoval,
 }
 
 /// What cannot be set up: the machine is at fault, not the product.
@@ -77,10 +79,10 @@ fn setup(what: &str) -> Found {
     (Property::Answered, format!("the simulation could not {what}"))
 }
 
-fn settings() -> Settings {
+fn settings(after_removal: AfterRemoval) -> Settings {
     let session = SessionLimits { idle_ms_max: 2 * 3_600_000, n_turns_max: 6, n_sessions_max: 5 };
     // Longer than a run, so that a repeated request is always recognised.
-    Settings { session, idempotency_days: 3_650, ..Settings::default() }
+    Settings { session, idempotency_days: 3_650, after_removal, ..Settings::default() }
 }
 
 /// Small caches, so that eviction happens all the time.
@@ -126,6 +128,7 @@ impl Instance {
             reference: None,
             folder: None,
             generation: 0,
+            after_removal: AfterRemoval::Mark,
         };
         let as_env: Arc<dyn Env> = instance.env.clone();
         let backend: Arc<dyn Backend> = match kind {
@@ -155,7 +158,7 @@ impl Instance {
         let stage = Arc::new(Stage { inner, env, journal, misses: self.misses.clone() });
         let env = env_of(self.mutant, &self.env);
         let as_backend: Arc<dyn Backend> = stage.clone();
-        let app = Arc::new(App::new(as_backend, env, None, words::counter(), settings()));
+        let app = Arc::new(App::new(as_backend, env, None, words::counter(), settings(self.after_removal)));
         self.running = Some(Running { app, stage });
         self.env.watch(self.root().zip(self.next_root()));
     }
@@ -180,6 +183,12 @@ impl Instance {
     pub(crate) fn backend(&self) -> Result<Arc<dyn Backend>, Found> {
         let backend: Arc<dyn Backend> = self.running.as_ref().ok_or_else(|| setup("run"))?.stage.clone();
         Ok(backend)
+    }
+
+    /// What rests on a removed source is delivered nowhere from now on.
+    pub(crate) fn withhold(&mut self) -> Result<(), Found> {
+        self.after_removal = AfterRemoval::Withhold;
+        self.restart()
     }
 
     /// Stops the process in an orderly way and starts it again.

@@ -14,7 +14,7 @@ use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::conversation::Speaker;
 use merkwelt_domain::routing::StateChoice;
 use merkwelt_domain::source::PassageId;
-use merkwelt_domain::{Content, ConversationId, Purpose, RevisionId, SubjectRef};
+use merkwelt_domain::{Content, ConversationId, PackId, Purpose, RevisionId, SubjectRef};
 use merkwelt_ledger::token::Token;
 use merkwelt_store::query::{KindSet, TopK, Turns};
 use serde_json::Value;
@@ -30,8 +30,11 @@ use crate::plan::text_of;
 #[derive(Debug, Clone)]
 pub(super) enum Ask {
     Recall,
-    Context(ConversationId),
+    /// A question that documents answer, or one that nothing but the conversation answers.
+    Context(ConversationId, bool),
     Conversation(ConversationId),
+    /// A pack that was delivered before.
+    Pack(PackId),
     Citation(RevisionId),
     /// Keeps the text of a revision as the answer to the question of its paper.
     Keep(Basis, Serial),
@@ -69,9 +72,12 @@ impl Reader {
         let request = Request::new(caller, Some(self.name.clone()), Purpose::default());
         match &self.ask {
             Ask::Keep(..) | Ask::Say(..) => self.tell(&request).await,
-            Ask::Recall | Ask::Context(_) | Ask::Conversation(_) | Ask::Citation(_) | Ask::LookUp(_) => {
-                self.read(&request).await
-            }
+            Ask::Recall
+            | Ask::Context(..)
+            | Ask::Conversation(_)
+            | Ask::Pack(_)
+            | Ask::Citation(_)
+            | Ask::LookUp(_) => self.read(&request).await,
         }
     }
 
@@ -98,7 +104,12 @@ impl Reader {
                 };
                 self.app.append_turn(request, &turn, None).await.ok()?;
             }
-            Ask::Recall | Ask::Context(_) | Ask::Conversation(_) | Ask::Citation(_) | Ask::LookUp(_) => {}
+            Ask::Recall
+            | Ask::Context(..)
+            | Ask::Conversation(_)
+            | Ask::Pack(_)
+            | Ask::Citation(_)
+            | Ask::LookUp(_) => {}
         }
         None
     }
@@ -107,10 +118,10 @@ impl Reader {
         let run = run_of(self.task);
         let released = match &self.ask {
             Ask::Recall => self.app.recall(request, &everything(run)?).await.ok()?,
-            Ask::Context(conversation) => {
+            Ask::Context(conversation, documents) => {
+                let words = if *documents { EVERYTHING } else { "thank you" };
                 let wanted = ContextRequest {
-                    question: Content::question("delivery invoice deadline contract order refund", 1_000)
-                        .ok()?,
+                    question: Content::question(words, 1_000).ok()?,
                     conversation: Some(conversation.clone()),
                     budget: TokenBudget::new(8_000).ok()?,
                     n_turns_max: 20,
@@ -124,6 +135,7 @@ impl Reader {
                 let page = PageRequest { run, ..PageRequest::default() };
                 self.app.read_conversation(request, id, &page).await.ok()?
             }
+            Ask::Pack(id) => self.app.read_pack(request, id, &run).await.ok()?,
             Ask::Citation(revision) => {
                 let passage = PassageId { revision: revision.clone(), number: 1 };
                 self.app.resolve_citation(request, &passage, &run).await.ok()?
@@ -142,10 +154,13 @@ impl Reader {
     }
 }
 
+/// Words that stand in every document.
+const EVERYTHING: &str = "delivery invoice deadline contract order refund";
+
 /// A search for every passage.
 pub(super) fn everything(run: merkwelt_app::RunContext) -> Option<RecallRequest> {
     Some(RecallRequest {
-        question: Content::question("delivery invoice deadline contract order refund", 1_000).ok()?,
+        question: Content::question(EVERYTHING, 1_000).ok()?,
         k: TopK::new(200).ok()?,
         kinds: KindSet::of([]),
         turns: Turns::None,
@@ -158,12 +173,22 @@ pub(super) fn everything(run: merkwelt_app::RunContext) -> Option<RecallRequest>
 }
 
 /// Checks an answer against what may be shown now.
-pub(super) fn check(ask: &Ask, person: usize, heard: &Value, shelf: &Shelf) -> Result<(), Found> {
+pub(super) fn check(
+    ask: &Ask,
+    person: usize,
+    heard: &Value,
+    shelf: &Shelf,
+    withheld: bool,
+) -> Result<(), Found> {
+    if withheld {
+        // Superseded is marked; what cannot be read any more comes out nowhere.
+        only(&words_in(&heard.to_string()), &shelf.citable(person), person, shelf)?;
+    }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let current = shelf.current(person);
     match ask {
         Ask::Recall => only(&words_in(&heard.to_string()), &current, person, shelf),
-        Ask::Context(_) => {
+        Ask::Context(..) => {
             let turn = text(heard.get("turn").unwrap_or(&Value::Null));
             let present: String =
                 turn.lines().filter(|line| !line.contains("[historical: ")).collect::<Vec<_>>().join("\n");
@@ -188,7 +213,8 @@ pub(super) fn check(ask: &Ask, person: usize, heard: &Value, shelf: &Shelf) -> R
             holds(said == is, Property::Current, || format!("a citation says current: {said}, and is: {is}"))
         }
         Ask::LookUp(_) => only(&words_in(&heard.to_string()), &current, person, shelf),
-        Ask::Keep(..) | Ask::Say(..) => Ok(()),
+        // What was current then may be superseded now.
+        Ask::Pack(_) | Ask::Keep(..) | Ask::Say(..) => Ok(()),
     }
 }
 

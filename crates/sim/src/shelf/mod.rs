@@ -17,7 +17,7 @@ use merkwelt_domain::basis::Basis;
 use merkwelt_domain::conversation::Retention;
 use merkwelt_domain::memory::Revision;
 use merkwelt_domain::source::SourceState;
-use merkwelt_domain::{ConversationId, FaultPoint, GroupName, SubjectRef};
+use merkwelt_domain::{ConversationId, FaultPoint, GroupName, PackId, SubjectRef};
 use merkwelt_store::change::Outcome;
 use merkwelt_store::source::SourceRecord;
 
@@ -61,6 +61,10 @@ struct Run {
     app: ApiKey,
     admin: ApiKey,
     talks: Vec<ConversationId>,
+    /// Packs that were delivered, and to whom.
+    packs: Vec<(usize, PackId)>,
+    /// Whether the instance withholds what rests on a removed source.
+    withholds: bool,
     serial: Serial,
     next_task: TaskId,
     report: ShelfReport,
@@ -94,7 +98,11 @@ fn person(place: usize) -> Result<SubjectRef, Found> {
 
 impl Run {
     fn begin(seed: u64, options: Options) -> Result<Self, Found> {
-        let (instance, instance_admin, _) = Instance::found(options.backend, seed, options.mutant)?;
+        let (mut instance, instance_admin, _) = Instance::found(options.backend, seed, options.mutant)?;
+        let withholds = seed % 2 == 1;
+        if withholds {
+            instance.withhold()?;
+        }
         let (_, keys) = instance.add_tenant(&instance_admin, "tenant")?;
         let key = |role| {
             let found = keys.iter().find(|key| key.role == role).map(|key| key.key.clone());
@@ -108,6 +116,8 @@ impl Run {
             app,
             admin,
             talks: Vec::new(),
+            packs: Vec::new(),
+            withholds,
             serial: 0,
             next_task: 1,
             report: ShelfReport::default(),
@@ -177,7 +187,9 @@ impl Run {
                 self.report.answers += 1;
                 // What was released before the change was right before it.
                 let shelf = if released.contains(&running.0.task) { &before } else { &self.shelf };
-                ask::check(&running.0.ask, running.0.person, &heard, shelf)?;
+                ask::check(&running.0.ask, running.0.person, &heard, shelf, self.withholds)?;
+                let pack = heard.get("pack_id").and_then(|id| id.as_str()?.parse().ok());
+                self.packs.extend(pack.map(|id| (running.0.person, id)));
             }
         }
         drop(self.instance.journal.take());
@@ -194,7 +206,10 @@ impl Run {
     fn reader(&mut self) -> Result<Option<Reader>, Found> {
         let place = self.draws.below(PERSONS);
         let talk = self.talks.get(place).cloned().ok_or_else(|| broken("a person has no conversation"))?;
-        let drawn = self.draws.below(10);
+        let drawn = self.draws.below(12);
+        let packs: Vec<PackId> =
+            self.packs.iter().filter(|(of, _)| *of == place).map(|(_, id)| id.clone()).collect();
+        let pack = self.draws.pick(&packs).cloned();
         let paper = self.draws.pick(&self.shelf.papers).cloned();
         let sheet = paper.as_ref().and_then(|paper| self.draws.pick(&paper.sheets).cloned());
         let named = paper.zip(sheet).map(|(paper, sheet)| {
@@ -203,11 +218,15 @@ impl Run {
         });
         let ask = match (drawn, named) {
             (0..=2, _) => Ask::Recall,
-            (3..=4, _) => Ask::Context(talk),
+            (3..=4, _) => Ask::Context(talk, drawn == 3),
             (5, _) => Ask::Conversation(talk),
             (6, Some((_, sheet))) => Ask::Citation(sheet.id),
             (7, Some((basis, sheet))) => Ask::Keep(basis, sheet.serial),
             (8, Some((basis, _))) => Ask::LookUp(basis),
+            (10..=11, _) => match pack {
+                Some(id) => Ask::Pack(id),
+                None => return Ok(None),
+            },
             (9, Some((basis, sheet))) => Ask::Say(talk, basis, sheet.serial),
             _ => return Ok(None),
         };
