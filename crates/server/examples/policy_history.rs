@@ -372,6 +372,14 @@ impl Replay {
         writeln!(out, "found after a deletion     {} of {} deletions", c.found_after_delete, c.deletes)?;
         writeln!(out, "found after a restoration  {} ({} restorations)", c.found_after_restore, c.restored)?;
         writeln!(out, "vectors made / taken over  {} / {}", c.embedded, c.reused)?;
+        let stale = c.stale_revisions + c.stale_answers + c.found_after_delete;
+        match (self.keep_old, stale) {
+            (false, 1..) => bail!("{stale} times something old was served as if it held"),
+            (true, 0) => {
+                bail!("nothing old was served although nothing was removed: this run can show nothing")
+            }
+            _ => {}
+        }
         Ok(())
     }
 }
