@@ -8,7 +8,7 @@ use merkwelt_domain::source::Passage;
 use merkwelt_domain::{KnowledgeEpoch, ReadId};
 use merkwelt_ledger::canonical::Integer;
 use merkwelt_ledger::commitment::{Commitment, OpeningKey};
-use merkwelt_ledger::read::{ReadKind, RecordLabel, record_statement};
+use merkwelt_ledger::read::{DocumentPlace, ReadKind, RecordLabel, document_statement, record_statement};
 use merkwelt_ledger::token::Token;
 use merkwelt_ledger::token::Trace;
 use merkwelt_store::change::{Batch, ReadEvent, ReadItem, ReadRecord, Shown};
@@ -190,7 +190,7 @@ fn read_item(out: &Outgoing, openings: &mut Openings<'_>) -> Result<ReadItem, At
     }
 }
 
-/// A passage names source, revision and region in its commitment, so an auditor opens exactly what was read
+/// A passage names source, checksum, revision, receipt, page and region in its commitment, so an auditor opens exactly what was read
 ///
 fn passage_item(
     passage: &Passage,
@@ -198,7 +198,17 @@ fn passage_item(
     openings: &mut Openings<'_>,
 ) -> Result<ReadItem, Attempt> {
     let id = passage.id.to_string();
-    let statement = statement(&id, passage.revision.number(), passage.received_at, passage.text.expose())?;
+    let revision = Integer::from_count(u64::from(passage.revision.number())).ok_or(Error::Unavailable)?;
+    let place = DocumentPlace {
+        source: &token(passage.source.as_str())?,
+        sha256: &passage.document,
+        page: passage.region.page(),
+        unit: passage.region.unit().name(),
+        lines: passage.region.lines(),
+        bounds: passage.region.bounds(),
+    };
+    let text = passage.text.expose().as_bytes();
+    let statement = document_statement(&token(&id)?, revision, utc(passage.received_at)?, &place, text);
     Ok(ReadItem {
         label: RecordLabel::Document,
         written_at: passage.received_at,

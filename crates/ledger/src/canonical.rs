@@ -94,6 +94,12 @@ impl From<u32> for Integer {
     }
 }
 
+impl From<i32> for Integer {
+    fn from(value: i32) -> Self {
+        Self(i64::from(value))
+    }
+}
+
 /// A JSON value without floats and null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {

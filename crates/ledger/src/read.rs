@@ -157,6 +157,57 @@ pub fn record_statement(id: &Token, revision: Integer, written_at: UtcMillis, co
     bytes
 }
 
+/// Where a passage of a document stands, as its commitment covers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DocumentPlace<'a> {
+    /// The source.
+    pub source: &'a Token,
+    /// SHA-256 of the document as it was received.
+    pub sha256: &'a [u8; 32],
+    /// The page, counted from one, where there are pages.
+    pub page: Option<u32>,
+    /// What the next two count: `line` or `paragraph`.
+    pub unit: &'a str,
+    /// The first line or paragraph, and the last.
+    pub lines: (u32, u32),
+    /// Left, bottom, right and top in hundredths of a point.
+    pub bounds: Option<[i32; 4]>,
+}
+
+/// What the commitment of a passage covers: as [`record_statement`], and which document it is from and where it
+/// stands in it. `received_at` is when the document was received.
+#[must_use]
+pub fn document_statement(
+    id: &Token,
+    revision: Integer,
+    received_at: UtcMillis,
+    place: &DocumentPlace<'_>,
+    content: &[u8],
+) -> Vec<u8> {
+    let hex: String = place.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let number = |number: u32| Value::Int(Integer::from(number));
+    let mut document = BTreeMap::from([
+        ("source".to_owned(), Value::Text(place.source.to_string())),
+        ("sha256".to_owned(), Value::Text(hex)),
+        ("unit".to_owned(), Value::Text(place.unit.to_owned())),
+        ("first".to_owned(), number(place.lines.0)),
+        ("last".to_owned(), number(place.lines.1)),
+    ]);
+    document.extend(place.page.map(|page| ("page".to_owned(), number(page))));
+    let bounds = place.bounds.map(|bounds| bounds.map(|edge| Value::Int(Integer::from(edge))).to_vec());
+    document.extend(bounds.map(|bounds| ("bounds".to_owned(), Value::List(bounds))));
+    let head = Value::Object(BTreeMap::from([
+        ("document".to_owned(), Value::Object(document)),
+        ("id".to_owned(), Value::Text(id.to_string())),
+        ("received_at".to_owned(), Value::Text(received_at.to_string())),
+        ("revision".to_owned(), Value::Int(revision)),
+    ]));
+    let mut bytes = head.to_canonical();
+    bytes.push(0);
+    bytes.extend_from_slice(content);
+    bytes
+}
+
 /// Everything a read event names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadEntry {

@@ -2,7 +2,7 @@
 
 use merkwelt_ledger::canonical;
 use merkwelt_ledger::entry::LEAF_MAX;
-use merkwelt_ledger::read::record_statement;
+use merkwelt_ledger::read::{DocumentPlace, document_statement, record_statement};
 use merkwelt_ledger::*;
 
 use crate::fixture::*;
@@ -85,6 +85,39 @@ fn r_084_an_auditor_opens_id_and_write_time_of_a_memory() {
         record_statement(&token("m-1"), int(3), at(-4), b"prefers tea"),
         record_statement(&token("m-1"), int(3), at(-5), b"prefers te"),
     ] {
+        assert!(!opening.opens(&commitment, &other));
+    }
+}
+
+#[test]
+fn r_082_an_auditor_opens_document_checksum_version_receipt_page_and_region_of_a_passage() {
+    let source = token("src-1");
+    let place = DocumentPlace {
+        source: &source,
+        sha256: &[0xab; 32],
+        page: Some(7),
+        unit: "line",
+        lines: (3, 5),
+        bounds: Some([100, 200, 300, -4]),
+    };
+    let statement = document_statement(&token("rev-1.2"), int(3), at(-5), &place, b"thirty days");
+    let (head, text) = statement.split_at(statement.iter().position(|byte| *byte == 0).unwrap());
+    let head = String::from_utf8(head.to_vec()).unwrap();
+    assert_eq!(
+        head,
+        format!(
+            r#"{{"document":{{"bounds":[100,200,300,-4],"first":3,"last":5,"page":7,"sha256":"{}","source":"src-1","unit":"line"}},"id":"rev-1.2","received_at":"{}","revision":3}}"#,
+            "ab".repeat(32),
+            at(-5),
+        )
+    );
+    assert_eq!(&text[1..], b"thirty days");
+    let (commitment, opening) = opening_key(1).commit(&token("record"), &statement);
+    assert!(opening.opens(&commitment, &statement));
+    let elsewhere = DocumentPlace { page: Some(8), ..place };
+    let edited = DocumentPlace { sha256: &[0xac; 32], ..place };
+    for other in [elsewhere, edited, DocumentPlace { lines: (3, 6), ..place }] {
+        let other = document_statement(&token("rev-1.2"), int(3), at(-5), &other, b"thirty days");
         assert!(!opening.opens(&commitment, &other));
     }
 }
