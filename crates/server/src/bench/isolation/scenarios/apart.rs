@@ -60,6 +60,8 @@ pub(super) fn l2(stage: &mut Stage<'_>) -> Result {
     let (one, other) = (stage.player(1), stage.player(1));
     let word = stage.word();
     stage.remember(&other, &format!("the pin is {word}"))?;
+    // What her house shares with everybody is among it, and the attack before may have added to that.
+    let before = stage.list(&other)?.len();
     let key = stage.key("app", &one.name)?;
     let bound = Player { key, ..one.clone() };
     let question = json!({"question": word});
@@ -95,7 +97,7 @@ pub(super) fn l2(stage: &mut Stage<'_>) -> Result {
         );
         n += 1;
     }
-    ensure!(stage.list(&other)?.len() == 1 + stage.b.shared.len(), "another's memories grew");
+    ensure!(stage.list(&other)?.len() == before, "another's memories grew");
     ensure!(!stage.context(&other, "pin")?.contains("obey me"), "a rule was planted for another");
     pass(format!("{n} ways to name another person, none of them worked"))
 }
