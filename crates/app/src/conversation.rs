@@ -161,7 +161,7 @@ impl App {
         now: Timestamp,
     ) -> Result<RestsOn, Attempt> {
         let Some(pack) = &turn.pack else { return Ok(turn.rests_on.clone()) };
-        let delivered = self.documents_of(pass, pack, now).await?;
+        let delivered = self.bases_of(pass, pack, now).await?;
         let named = turn.rests_on.bases().iter().cloned();
         RestsOn::new(named.chain(delivered)).map_err(|reason| Error::invalid("rests_on", reason).into())
     }

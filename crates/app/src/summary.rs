@@ -86,7 +86,11 @@ impl App {
         now: Timestamp,
     ) -> Result<Vec<Turn>, Attempt> {
         let mut turns = match conversation.retention {
-            Retention::Session => self.sitting(pass.scope().tenant(), &conversation.id, now),
+            // A turn of a sitting that is over is not delivered any more, as if it were lost.
+            Retention::Session => {
+                let held = self.sitting(pass.scope().tenant(), &conversation.id, now);
+                held.into_iter().filter(|turn| now < turn.expires_at).collect()
+            }
             Retention::KeptDays(_) => self.turns_through(pass, &conversation.id, through, now).await?,
         };
         let first = turns.first().map_or(1, |turn| turn.number);

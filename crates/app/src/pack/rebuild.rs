@@ -124,7 +124,7 @@ impl App {
     ///
     /// # Errors
     /// [`Error::NotFound`] for an unknown or foreign pack.
-    pub(crate) async fn documents_of(
+    pub(crate) async fn bases_of(
         &self,
         pass: &Pass<'_, class::Read>,
         id: &PackId,

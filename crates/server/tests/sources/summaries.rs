@@ -189,3 +189,14 @@ async fn r_018_a_summary_stands_for_lost_turns_only_through_a_former_one() {
     // Nothing stands for the first turns any more.
     talk.sum_up(summary(10, false)).await.problem("invalid");
 }
+
+#[tokio::test]
+async fn r_018_a_summary_of_a_long_sitting_is_refused_rather_than_kept_and_never_shown() {
+    let talk = Talk::of_a_sitting().await;
+    // A turn every hour and a half: the sitting goes on, and its first turns are over.
+    for _ in 0..2 {
+        talk.library.stage.env.advance(90 * 60_000);
+        talk.say(json!({ "role": "user", "text": "And further?" })).await.expect(201);
+    }
+    talk.sum_up(summary(4, false)).await.problem("invalid");
+}

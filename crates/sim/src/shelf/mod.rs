@@ -4,6 +4,8 @@
 
 mod ask;
 mod change;
+#[cfg(test)]
+mod interrupted;
 mod paper;
 mod settle;
 
@@ -288,8 +290,14 @@ impl Run {
         })
     }
 
-    /// Makes a change; whether it is certain what came of it.
+    /// Makes a change, now and then with a fault; whether it is certain what came of it.
     fn make(&mut self, change: Change) -> Result<bool, Found> {
+        let missed = self.threaten();
+        self.carry_out(change, missed)
+    }
+
+    /// Arms a fault, or none; whether a call of a port fails.
+    fn threaten(&mut self) -> bool {
         let mut missed = false;
         if self.draws.chance(30) {
             let point = self.draws.pick(&FaultPoint::ALL).copied().unwrap_or(FaultPoint::BeforeCommit);
@@ -301,6 +309,10 @@ impl Run {
             let miss = if self.draws.chance(50) { Miss::Before } else { Miss::After };
             self.instance.misses.arm(Some(miss));
         }
+        missed
+    }
+
+    fn carry_out(&mut self, change: Change, missed: bool) -> Result<bool, Found> {
         let fired = self.instance.env.fired();
         self.next_task += 1;
         let by_admin = matches!(change, Change::Join { .. } | Change::Leave { .. });
