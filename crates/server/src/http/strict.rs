@@ -230,6 +230,19 @@ impl<'de> Deserializer<'de> for Node {
         visitor.visit_newtype_struct(self)
     }
 
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        // The deriving code would take the values of an array for the fields, one after the other.
+        if self.0.is_array() {
+            return Err(Refusal::here("must be an object".to_owned()));
+        }
+        self.deserialize_any(visitor)
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -248,7 +261,7 @@ impl<'de> Deserializer<'de> for Node {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
@@ -393,6 +406,14 @@ mod tests {
             ("list[0].n".into(), "must be a whole number in range".into())
         );
         assert_eq!(refused(r#"{"list":[],"choice":{"named":1}}"#).0, "choice.named");
+    }
+
+    #[test]
+    fn an_array_is_no_object_although_its_values_would_fit_the_fields() {
+        let at = |field: &str| (field.to_owned(), "must be an object".to_owned());
+        assert_eq!(refused(r#"[[], null, null]"#), at(""));
+        assert_eq!(refused("[]"), at(""));
+        assert_eq!(refused(r#"{"list":[{"n":1},[1]]}"#), at("list[1]"));
     }
 
     #[test]
