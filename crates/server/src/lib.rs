@@ -7,7 +7,7 @@ pub mod config;
 pub mod connector;
 pub mod embedding;
 pub mod env;
-mod folder;
+pub mod folder;
 pub mod http;
 mod intake;
 pub mod logs;

@@ -2,6 +2,7 @@
 //! call these functions with bytes that a fuzzer makes up, `cargo test` calls them with the committed corpus, so
 //! there is one place that says what a parser promises.
 
+mod acl;
 mod config;
 mod cursor;
 mod evidence;
@@ -29,4 +30,5 @@ pub(crate) const TARGETS: &[Target] = &[
     ("config", config::config),
     ("import", import::import),
     ("cursor", cursor::cursor),
+    ("acl", acl::acl),
 ];

@@ -15,6 +15,13 @@ pub(super) const BYTES_MAX: usize = 64 * 1024;
 /// The most groups of one audience.
 const GROUPS_MAX: usize = 64;
 
+/// Whom an `.acl` file lets read; nobody if it is not in order. It is public because the file is a stranger's: the
+/// fuzzer starts here.
+#[must_use]
+pub fn audience(bytes: &[u8]) -> Option<NewAudience> {
+    Rights::parse(bytes).ok().map(|Rights(audience)| audience)
+}
+
 /// Groups by name, or everybody in the tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights(pub(crate) NewAudience);

@@ -12,6 +12,7 @@ mod shelf;
 mod walk;
 
 pub(crate) use acl::Rights;
+pub use acl::audience;
 pub(crate) use name::{Label, shown};
 pub(crate) use pass::{Before, Missing, Pass, Seen};
 pub(crate) use place::{Outcome, Restore};
