@@ -82,6 +82,7 @@ struct Drill {
     source: String,
     old: String,
     new: Option<String>,
+    made: Made,
 }
 
 /// Runs the drill.
@@ -92,7 +93,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let mut drill = Drill::begin(args)?;
     let steps = drill.steps();
     // What was made for the drill goes again, whatever came of it.
-    let cleared = drill.clear();
+    let cleared = drill.made.clear();
     let steps = steps?;
     cleared.context("the drill is over, but what it made could not be removed")?;
     let stale = steps.iter().flat_map(|step| &step.asked).filter(|asked| asked.stale).count();
@@ -114,27 +115,57 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     out.line("nothing stale was served at any step")
 }
 
+/// What the drill made so far, with the client that may remove it.
+#[derive(Default)]
+struct Made(Vec<(Client, String)>);
+
+impl Made {
+    fn note(&mut self, client: &Client, path: String) {
+        self.0.push((client.clone(), path));
+    }
+
+    /// Removes everything, the last first. One that stays keeps no other.
+    fn clear(&mut self) -> anyhow::Result<()> {
+        let removed = self.0.drain(..).rev().map(|(client, path)| client.delete(&path)?.success());
+        let failed = removed.filter_map(Result::err).collect::<Vec<_>>().into_iter().next();
+        failed.map_or(Ok(()), Err)
+    }
+}
+
 impl Drill {
     fn begin(args: &Args) -> anyhow::Result<Self> {
-        let mut mark = [0; 5];
-        crate::env::SystemEnv::new().fill(&mut mark);
-        let mark = base32(&mark);
         let app = Client::new(&args.url, &read_key(args.key_file.as_deref())?);
         let admin = Client::new(&args.url, &read_key(Some(&args.admin_key_file))?);
-        let (user, group) = (format!("release-test-{mark}"), format!("release-test-{mark}"));
+        let mut made = Made::default();
+        // A refusal on the way leaves nothing behind.
+        Self::furnish(app, admin, &mut made).or_else(|refused| {
+            made.clear().context("what the drill had made could not be removed")?;
+            Err(refused)
+        })
+    }
+
+    fn furnish(app: Client, admin: Client, made: &mut Made) -> anyhow::Result<Self> {
+        let mut mark = [0; 5];
+        crate::env::SystemEnv::new().fill(&mut mark);
+        let name = format!("release-test-{}", base32(&mark));
+        let acting = app.acting_for(&name);
+        let opened = acting.post("/v1/conversations", &json!({ "keep_days": 1 }), None)?;
+        let old = text(&opened.success().context("cannot open a conversation")?, "/id")?;
+        made.note(&acting, format!("/v1/conversations/{old}"));
         admin
-            .post("/v1/groups", &json!({ "name": group }), None)?
+            .post("/v1/groups", &json!({ "name": name }), None)?
             .success()
             .context("cannot create a group")?;
-        let title = format!("Release test {mark}");
-        let body = json!({ "title": title, "groups": [group], "evidence": "digest_with_copy" });
-        let made = app.post("/v1/sources", &body, None)?.success().context("cannot register a source")?;
-        let source = text(&made, "/id")?;
-        let opened = app.acting_for(&user).post("/v1/conversations", &json!({ "keep_days": 1 }), None)?;
-        let old = text(&opened.success()?, "/id")?;
-        let drill = Self { app, admin, user, group, source, old, new: None };
-        drill.member("add")?;
-        Ok(drill)
+        made.note(&admin, format!("/v1/groups/{name}"));
+        let title = format!("Release test {}", base32(&mark));
+        let body = json!({ "title": title, "groups": [name], "evidence": "digest_with_copy" });
+        let registered =
+            app.post("/v1/sources", &body, None)?.success().context("cannot register a source")?;
+        let source = text(&registered, "/id")?;
+        made.note(&app, format!("/v1/sources/{source}"));
+        member(&admin, &name, "add", &name)?;
+        let made = std::mem::take(made);
+        Ok(Self { app, admin, user: name.clone(), group: name, source, old, new: None, made })
     }
 
     fn steps(&mut self) -> anyhow::Result<Vec<Step>> {
@@ -145,7 +176,9 @@ impl Drill {
         self.keep_answer("Within thirty days.", 1)?;
         self.put(V2)?;
         let opened = self.acting().post("/v1/conversations", &json!({ "keep_days": 1 }), None)?;
-        self.new = Some(text(&opened.success()?, "/id")?);
+        let new = text(&opened.success()?, "/id")?;
+        self.made.note(&self.acting(), format!("/v1/conversations/{new}"));
+        self.new = Some(new);
         steps.push(self.ask_all("replaced by v2", seven)?);
         self.keep_answer("Within seven days.", 2)?;
         self.member("remove")?;
@@ -163,24 +196,12 @@ impl Drill {
         Ok(steps)
     }
 
-    fn clear(&self) -> anyhow::Result<()> {
-        self.app.delete(&format!("/v1/sources/{}", self.source))?.success()?;
-        let conversations = std::iter::once(&self.old).chain(&self.new);
-        for id in conversations {
-            self.acting().delete(&format!("/v1/conversations/{id}"))?.success()?;
-        }
-        self.admin.delete(&format!("/v1/groups/{}", self.group))?.success()?;
-        Ok(())
-    }
-
     fn acting(&self) -> Client {
         self.app.acting_for(&self.user)
     }
 
     fn member(&self, change: &str) -> anyhow::Result<()> {
-        let path = format!("/v1/groups/{}/members", self.group);
-        self.admin.post(&path, &json!({ change: [self.user] }), None)?.success()?;
-        Ok(())
+        member(&self.admin, &self.group, change, &self.user)
     }
 
     fn put(&self, document: &str) -> anyhow::Result<String> {
@@ -276,6 +297,13 @@ fn is_stale(answer: &str, cached: &Value, expected: Option<&str>) -> bool {
         }
         None => says("thirty days") || says("seven days"),
     }
+}
+
+/// Adds a user to a group or removes them.
+fn member(admin: &Client, group: &str, change: &str, user: &str) -> anyhow::Result<()> {
+    let path = format!("/v1/groups/{group}/members");
+    admin.post(&path, &json!({ change: [user] }), None)?.success()?;
+    Ok(())
 }
 
 fn text(value: &Value, pointer: &str) -> anyhow::Result<String> {

@@ -231,6 +231,13 @@ fn r_063_the_release_drill_passes_on_the_real_service_and_writes_its_report() {
         path.to_str().unwrap().to_owned()
     };
     let (app, admin) = (file("app", &service.keys.app), file("admin", &service.keys.tenant));
+    for (key_file, admin_key_file) in [(&admin, &admin), (&app, &app)] {
+        let keys = ["--key-file", key_file.as_str(), "--admin-key-file", admin_key_file.as_str()];
+        let refused = run(&[&["release-test", "--url", &service.url], &keys[..]].concat());
+        assert!(!refused.status.success() && text(&refused.stderr).contains("cannot "), "a wrong key passed");
+    }
+    let groups = service.client(&service.keys.tenant).get("/v1/groups").unwrap().json().unwrap();
+    assert_eq!(groups["groups"], json!([]), "a refused drill leaves a group");
     let report = dir.path().join("report.json");
     let page = dir.path().join("report.html");
     let done = run(&[

@@ -1,10 +1,10 @@
 //! Project chats as memories, one statement per bullet of their plan: how many tokens a typed pack needs for the
-//! same evidence as a flat list (R-014). Kinds are those of the set, or those that a client sets by plain rules on
-//! the words alone.
+//! same evidence as a flat list (R-014), with 20, 50 and all notes of a person. Kinds are those of the set, or those
+//! that a client sets by plain rules on the words alone.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
 use merkwelt_authz::Request;
 use merkwelt_domain::memory::Kind;
 use merkwelt_domain::routing::StateChoice;
@@ -63,6 +63,8 @@ enum Typing {
 const TOP: [usize; 11] = [3, 5, 8, 10, 15, 20, 30, 40, 50, 60, 80];
 const DEPTH: u16 = 80;
 const BUDGETS: [u32; 9] = [300, 350, 400, 500, 600, 700, 800, 1000, 1500];
+/// Notes of a person; none is all of them.
+const SIZES: [Option<usize>; 3] = [Some(20), Some(50), None];
 
 pub(super) fn measure(
     stage: &Stage,
@@ -73,9 +75,9 @@ pub(super) fn measure(
     let bullets: Vec<Bullet> = rows::read(&dir.join("plan_bullets.jsonl"))?;
     let messages: Vec<Message> = rows::read(&dir.join("chats.jsonl.xz"))?;
     let questions: Vec<Question> = rows::read(&dir.join("questions.jsonl"))?;
-    let known = bullets.iter().map(|bullet| (bullet.chat, bullet.batch, bullet.bullet)).collect();
+    let known = bullets.iter().map(Bullet::key).collect();
     let sources = Sources::of(&messages, &known);
-    let mut asked: Vec<(&Question, Vec<BulletKey>)> = questions
+    let mut asked: Vec<Asked<'_>> = questions
         .iter()
         .map(|q| (q, sources.evidence(q)))
         .filter(|(_, evidence)| !evidence.is_empty())
@@ -83,29 +85,70 @@ pub(super) fn measure(
     asked.truncate(options.limit.unwrap_or(usize::MAX));
     stage.warm(Role::Passage, &bullets.iter().map(|b| b.text.as_str()).collect::<Vec<_>>(), say)?;
     stage.warm(Role::Query, &asked.iter().map(|(q, _)| q.question.as_str()).collect::<Vec<_>>(), say)?;
+    SIZES.iter().map(|size| compared(stage, &bullets, &asked, *size, say)).collect()
+}
+
+/// A question with the bullets that answer it.
+type Asked<'q> = (&'q Question, Vec<BulletKey>);
+
+/// All lists and packs over so many notes of a person.
+fn compared(
+    stage: &Stage,
+    bullets: &[Bullet],
+    asked: &[Asked<'_>],
+    size: Option<usize>,
+    say: &mut dyn FnMut(&str),
+) -> anyhow::Result<Sheet> {
     let columns = ["recall", "tokens", "new", "of BM25", "of fused"].map(str::to_owned);
     let note = "share of the evidence, tokens of the whole text, tokens outside of the stable prefix, and the \
                 tokens as a share of what the flat list of the same recall needs, ranked by words and fused";
-    let mut sheet = Sheet::new("BEAM, typed against flat", note, columns);
-    let flat = shelves(stage, &bullets, "flat", Typing::Flat)?;
-    for (question, evidence) in &asked {
-        let shelf = flat.get(&question.chat).context("a question without its chat")?;
-        for way in [Some(&stage.lexical), stage.fused.as_ref()].into_iter().flatten() {
-            list(stage, way, shelf, question, evidence, &mut sheet)?;
-        }
-    }
-    for (name, typing) in [("oracle kinds", Typing::Oracle), ("client's kinds", Typing::Client)] {
-        say(&format!("packing with {name}"));
-        let shelves = shelves(stage, &bullets, name, typing)?;
-        for (question, evidence) in &asked {
-            let shelf = shelves.get(&question.chat).context("a question without its chat")?;
-            for budget in BUDGETS {
-                pack(stage, shelf, name, budget, question, evidence, &mut sheet)?;
+    let notes = size.map_or_else(|| "all notes".to_owned(), |size| format!("{size} notes of a person"));
+    let mut sheet = Sheet::new(&format!("BEAM, typed against flat, {notes}"), note, columns);
+    for (name, typing) in
+        [("flat", Typing::Flat), ("oracle kinds", Typing::Oracle), ("client's kinds", Typing::Client)]
+    {
+        say(&format!("{notes}, {name}"));
+        let mut shelves = BTreeMap::new();
+        for (n, (question, evidence)) in asked.iter().enumerate() {
+            let chat: Vec<&Bullet> = bullets.iter().filter(|bullet| bullet.chat == question.chat).collect();
+            let chosen = sample(&chat, evidence, size);
+            // Everything is the same for all questions of a chat; a sample is made for one.
+            let place = size.map_or((question.chat, 0), |_| (question.chat, n + 1));
+            let shelf = match shelves.entry(place) {
+                Entry::Occupied(shelf) => shelf.into_mut(),
+                Entry::Vacant(free) => free.insert(Shelf::fill(stage, (name, size, place), &chosen, typing)?),
+            };
+            let asked = (*question, evidence.as_slice());
+            if matches!(typing, Typing::Flat) {
+                for way in [Some(&stage.lexical), stage.fused.as_ref()].into_iter().flatten() {
+                    list(stage, way, shelf, asked, &mut sheet)?;
+                }
+            } else {
+                for budget in BUDGETS {
+                    pack(stage, shelf, (name, budget), asked, &mut sheet)?;
+                }
             }
         }
     }
     compare(&mut sheet, stage);
-    Ok(vec![sheet])
+    Ok(sheet)
+}
+
+/// So many notes of a chat in their order: those that answer, and others at even distances.
+fn sample<'b>(chat: &[&'b Bullet], evidence: &[BulletKey], size: Option<usize>) -> Vec<&'b Bullet> {
+    let answers = |bullet: &Bullet| evidence.contains(&bullet.key());
+    let n_others = chat.iter().filter(|bullet| !answers(bullet)).count();
+    let room = size.map_or(n_others, |size| size.saturating_sub(chat.len() - n_others)).min(n_others);
+    let mut seen = 0;
+    let mut chosen = |bullet: &&&Bullet| {
+        if answers(bullet) {
+            return true;
+        }
+        seen += 1;
+        // The n-th of the others is taken where the count that falls to it rises.
+        seen * room / n_others > (seen - 1) * room / n_others
+    };
+    chat.iter().filter(|bullet| chosen(bullet)).copied().collect()
 }
 
 /// From messages to the bullets they were made of.
@@ -134,30 +177,6 @@ impl Sources {
         let found: BTreeSet<BulletKey> = question.source_ids.iter().filter_map(before).collect();
         found.into_iter().collect()
     }
-}
-
-fn shelves(
-    stage: &Stage,
-    bullets: &[Bullet],
-    name: &str,
-    typing: Typing,
-) -> anyhow::Result<BTreeMap<u32, Shelf>> {
-    let mut shelves = BTreeMap::new();
-    for group in bullets.chunk_by(|a, b| a.chat == b.chat) {
-        let Some(first) = group.first() else { continue };
-        let who = stage.person(&format!("beam {name} {}", first.chat))?;
-        let notes: Vec<Note<'_>> =
-            group.iter().map(|b| Note { kind: typing.kind(b), text: &b.text, slot: None }).collect();
-        let ids = stage.remember(&who, &notes)?;
-        let mut shelf = Shelf { who, bullets: BTreeMap::new(), tokens: BTreeMap::new() };
-        for (id, bullet) in ids.into_iter().zip(group) {
-            let (id, key) = (id.to_string(), (bullet.chat, bullet.batch, bullet.bullet));
-            shelf.tokens.insert(id.clone(), stage.count(&format!("- {}\n", bullet.text)));
-            shelf.bullets.entry(id).or_default().insert(key);
-        }
-        shelves.insert(first.chat, shelf);
-    }
-    Ok(shelves)
 }
 
 impl Typing {
@@ -203,8 +222,7 @@ fn list(
     stage: &Stage,
     way: &Way,
     shelf: &Shelf,
-    question: &Question,
-    evidence: &[BulletKey],
+    (question, evidence): (&Question, &[BulletKey]),
     sheet: &mut Sheet,
 ) -> anyhow::Result<()> {
     let hits = stage.recall(way, &shelf.who, &question.question, Turns::None, DEPTH)?;
@@ -232,10 +250,8 @@ fn typed_line(name: &str, budget: u32) -> String {
 fn pack(
     stage: &Stage,
     shelf: &Shelf,
-    name: &str,
-    budget: u32,
-    question: &Question,
-    evidence: &[BulletKey],
+    (name, budget): (&str, u32),
+    (question, evidence): (&Question, &[BulletKey]),
     sheet: &mut Sheet,
 ) -> anyhow::Result<()> {
     let (who, words) = (&shelf.who, &question.question);
@@ -253,7 +269,32 @@ fn pack(
     Ok(())
 }
 
+impl Bullet {
+    fn key(&self) -> BulletKey {
+        (self.chat, self.batch, self.bullet)
+    }
+}
+
 impl Shelf {
+    /// Remembers notes of one person of its own.
+    fn fill(
+        stage: &Stage,
+        name: impl std::fmt::Debug,
+        notes: &[&Bullet],
+        typing: Typing,
+    ) -> anyhow::Result<Self> {
+        let who = stage.person(&format!("beam {name:?}"))?;
+        let said = notes.iter().map(|b| Note { kind: typing.kind(b), text: &b.text, slot: None });
+        let ids = stage.remember(&who, &said.collect::<Vec<_>>())?;
+        let mut shelf = Self { who, bullets: BTreeMap::new(), tokens: BTreeMap::new() };
+        for (id, bullet) in ids.into_iter().zip(notes) {
+            let id = id.to_string();
+            shelf.tokens.insert(id.clone(), stage.count(&format!("- {}\n", bullet.text)));
+            shelf.bullets.entry(id).or_default().insert(bullet.key());
+        }
+        Ok(shelf)
+    }
+
     fn found<'i>(&self, ids: impl Iterator<Item = &'i str>) -> BTreeSet<BulletKey> {
         ids.filter_map(|id| self.bullets.get(id)).flatten().copied().collect()
     }
@@ -301,6 +342,19 @@ mod tests {
         let curve = [(0.5, 100.0), (0.7, 300.0)];
         assert!((at_recall(&curve, 0.6).unwrap() - 200.0).abs() < 1e-9);
         assert_eq!(at_recall(&curve, 0.8), None);
+    }
+
+    #[test]
+    fn a_sample_holds_what_answers_and_others_at_even_distances() {
+        let bullet = |bullet| Bullet { chat: 1, batch: 1, bullet, label: String::new(), text: String::new() };
+        let all: Vec<Bullet> = (0..10).map(bullet).collect();
+        let chat: Vec<&Bullet> = all.iter().collect();
+        let evidence = [(1, 1, 4), (1, 1, 5)];
+        let chosen = |size| sample(&chat, &evidence, size).iter().map(|b| b.bullet).collect::<Vec<_>>();
+        assert_eq!(chosen(None), (0..10).collect::<Vec<_>>());
+        assert_eq!(chosen(Some(6)), [1, 3, 4, 5, 7, 9]);
+        assert_eq!(chosen(Some(2)), [4, 5]);
+        assert_eq!(chosen(Some(100)).len(), 10);
     }
 
     #[test]
