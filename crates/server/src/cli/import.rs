@@ -145,10 +145,12 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, answer: &Value) {
+        // A batch that went in before is answered with what became of it then.
+        let replayed = answer.get("replayed") == Some(&Value::Bool(true));
         for outcome in answer.get("outcomes").and_then(Value::as_array).into_iter().flatten() {
             match outcome.get("outcome").and_then(Value::as_str) {
-                Some("created") => self.created += 1,
-                Some("superseded") => self.superseded += 1,
+                Some("created") if !replayed => self.created += 1,
+                Some("superseded") if !replayed => self.superseded += 1,
                 _ => self.merged += 1,
             }
         }
