@@ -272,3 +272,35 @@ impl Cursor {
         &self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_008_all_kinds_without_rules_are_the_other_three_in_order() {
+        let ranked: Vec<Kind> = KindSet::all().rankable().iter().collect();
+        assert_eq!(ranked, [Kind::UserFact, Kind::ProjectState, Kind::Reference]);
+        assert!(!KindSet::all().is_empty());
+        assert!(KindSet::of([Kind::Feedback]).rankable().is_empty());
+    }
+
+    #[test]
+    fn a_model_is_written_with_its_revision_and_dimension_and_read_as_it_was_written() {
+        let model = ModelId::new("e5", "ab12", 384);
+        assert_eq!(model.as_str(), "e5@ab12/384");
+        assert_eq!(ModelId::recorded(model.as_str()), model);
+        assert_ne!(ModelId::new("e5", "ab12", 385), model);
+    }
+
+    #[test]
+    fn a_cursor_is_short_and_plain() {
+        let longest = "a".repeat(Cursor::MAX_BYTES);
+        for good in ["a", "A-z_0.9", &longest] {
+            assert_eq!(Cursor::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a b", "a/b", "ä", "a\n", &format!("{longest}a"), "'", "%"] {
+            assert!(matches!(Cursor::parse(bad), Err(crate::Error::Cursor)), "{bad}");
+        }
+    }
+}
