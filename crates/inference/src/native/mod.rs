@@ -95,7 +95,7 @@ impl E5 {
         Self::from_source(Source::file(file, len)?, revision, Kernels::detect())
     }
 
-    /// Name of the instructions in use, for reports: `avx512-vnni`, `avx2` or `portable`.
+    /// Name of the instructions in use, for reports: `avx512-vnni`, `avx2`, `neon-dotprod`, `neon` or `portable`.
     #[must_use]
     pub fn instructions(&self) -> &'static str {
         self.encoder.kernels().name
