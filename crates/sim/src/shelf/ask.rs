@@ -33,6 +33,8 @@ pub(super) enum Ask {
     /// A question that documents answer, or one that nothing but the conversation answers.
     Context(ConversationId, bool),
     Conversation(ConversationId),
+    /// What of a conversation goes along to another organisation.
+    HandOver(ConversationId),
     /// A pack that was delivered before.
     Pack(PackId),
     Citation(RevisionId),
@@ -75,6 +77,7 @@ impl Reader {
             Ask::Recall
             | Ask::Context(..)
             | Ask::Conversation(_)
+            | Ask::HandOver(_)
             | Ask::Pack(_)
             | Ask::Citation(_)
             | Ask::LookUp(_) => self.read(&request).await,
@@ -107,6 +110,7 @@ impl Reader {
             Ask::Recall
             | Ask::Context(..)
             | Ask::Conversation(_)
+            | Ask::HandOver(_)
             | Ask::Pack(_)
             | Ask::Citation(_)
             | Ask::LookUp(_) => {}
@@ -134,6 +138,10 @@ impl Reader {
             Ask::Conversation(id) => {
                 let page = PageRequest { run, ..PageRequest::default() };
                 self.app.read_conversation(request, id, &page).await.ok()?
+            }
+            Ask::HandOver(id) => {
+                let page = PageRequest { run, ..PageRequest::default() };
+                self.app.hand_over(request, id, &page).await.ok()?
             }
             Ask::Pack(id) => self.app.read_pack(request, id, &run).await.ok()?,
             Ask::Citation(revision) => {
@@ -194,7 +202,7 @@ pub(super) fn check(
                 turn.lines().filter(|line| !line.contains("[historical: ")).collect::<Vec<_>>().join("\n");
             only(&words_in(&present), &current, person, shelf)
         }
-        Ask::Conversation(_) => {
+        Ask::Conversation(_) | Ask::HandOver(_) => {
             for turn in heard.pointer("/turns").and_then(Value::as_array).into_iter().flatten() {
                 let historical = turn.get("historical") == Some(&Value::Bool(true));
                 let said = words_in(&turn.to_string());

@@ -1,9 +1,17 @@
 //! Every reader is interrupted at every call by every change that takes something away: what leaves afterwards is
 //! right after it.
 
+use merkwelt_app::SummaryRequest;
+use merkwelt_domain::Content;
+use merkwelt_domain::basis::RestsOn;
+use merkwelt_domain::summary::SummaryOf;
+
 use super::*;
+use crate::plan::text_of;
 use crate::world::BackendKind;
 
+/// How many readers there are; the last one is handed an approved summary, the one before it the turns.
+const N_READERS: usize = 9;
 /// More calls than any reader makes.
 const CALLS_MAX: usize = 64;
 
@@ -37,6 +45,24 @@ fn begun(seed: u64) -> (Run, Basis, Ask) {
     (run, basis, pack)
 }
 
+/// The only thing that may go along is a summary, and there is one.
+fn sum_up(run: &Run) {
+    let app = run.instance.app().unwrap();
+    let made = at_once(async {
+        let admin = request(&app, &run.admin, None).await?;
+        app.set_organisation_switch(&admin, OrganisationSwitch::ApprovedSummary).await.ok()?;
+        let own = request(&app, &run.app, Some(&person(0).unwrap())).await?;
+        let wanted = SummaryRequest {
+            conversation: run.talks[0].clone(),
+            text: Content::to_keep(&text_of(1), 1_000).unwrap(),
+            summary: SummaryOf::new(1, "v1".parse().unwrap(), true).unwrap(),
+            known_historical: RestsOn::default(),
+        };
+        app.sum_up(&own, &wanted, None).await.ok()
+    });
+    assert!(made.flatten().is_some(), "the turn is summed up");
+}
+
 fn readers(run: &Run, basis: &Basis, pack: Ask) -> Vec<Ask> {
     let talk = run.talks[0].clone();
     let sheet = run.shelf.papers[0].sheets[0].id.clone();
@@ -45,9 +71,11 @@ fn readers(run: &Run, basis: &Basis, pack: Ask) -> Vec<Ask> {
         Ask::Recall,
         Ask::Context(talk.clone(), true),
         Ask::Context(talk.clone(), false),
-        Ask::Conversation(talk),
+        Ask::Conversation(talk.clone()),
         Ask::Citation(sheet),
         Ask::LookUp(basis.clone()),
+        Ask::HandOver(talk.clone()),
+        Ask::HandOver(talk),
     ]
 }
 
@@ -56,9 +84,12 @@ fn r_056_no_change_at_any_moment_of_any_read_lets_the_old_through() {
     // An odd seed withholds what rests on a removed source, an even one marks it.
     let (mut interrupted, mut heard_after) = (0, 0);
     for seed in [1, 2] {
-        for (reader, change) in (0..7).flat_map(|reader| (0..4).map(move |change| (reader, change))) {
+        for (reader, change) in (0..N_READERS).flat_map(|reader| (0..4).map(move |change| (reader, change))) {
             for calls in 0..CALLS_MAX {
                 let (mut run, basis, pack) = begun(seed);
+                if reader + 1 == N_READERS {
+                    sum_up(&run);
+                }
                 let wanted = readers(&run, &basis, pack)[reader].clone();
                 let reading = ask(&mut run, wanted.clone());
                 let mut running: Running = (reading.clone(), Box::pin(reading.hear()));

@@ -19,6 +19,7 @@ use merkwelt_domain::basis::Basis;
 use merkwelt_domain::conversation::Retention;
 use merkwelt_domain::memory::Revision;
 use merkwelt_domain::source::SourceState;
+use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{ConversationId, FaultPoint, GroupName, PackId, SubjectRef};
 use merkwelt_store::change::Outcome;
 use merkwelt_store::source::SourceRecord;
@@ -137,6 +138,7 @@ impl Run {
                 let wanted = merkwelt_app::GroupRequest::Create(group(place).ok()?);
                 application.change_directory(&admin, &wanted).await.ok()?;
             }
+            application.set_organisation_switch(&admin, OrganisationSwitch::Continue).await.ok()?;
             let mut talks = Vec::new();
             for place in 0..PERSONS {
                 let own = request(&application, &self.app, Some(&person(place).ok()?)).await?;
@@ -208,7 +210,7 @@ impl Run {
     fn reader(&mut self) -> Result<Option<Reader>, Found> {
         let place = self.draws.below(PERSONS);
         let talk = self.talks.get(place).cloned().ok_or_else(|| broken("a person has no conversation"))?;
-        let drawn = self.draws.below(12);
+        let drawn = self.draws.below(13);
         let packs: Vec<PackId> =
             self.packs.iter().filter(|(of, _)| *of == place).map(|(_, id)| id.clone()).collect();
         let pack = self.draws.pick(&packs).cloned();
@@ -222,6 +224,7 @@ impl Run {
             (0..=2, _) => Ask::Recall,
             (3..=4, _) => Ask::Context(talk, drawn == 3),
             (5, _) => Ask::Conversation(talk),
+            (12, _) => Ask::HandOver(talk),
             (6, Some((_, sheet))) => Ask::Citation(sheet.id),
             (7, Some((basis, sheet))) => Ask::Keep(basis, sheet.serial),
             (8, Some((basis, _))) => Ask::LookUp(basis),
