@@ -276,6 +276,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Ranking;
 
     #[test]
     fn r_008_all_kinds_without_rules_are_the_other_three_in_order() {
@@ -291,6 +292,11 @@ mod tests {
         assert_eq!(model.as_str(), "e5@ab12/384");
         assert_eq!(ModelId::recorded(model.as_str()), model);
         assert_ne!(ModelId::new("e5", "ab12", 385), model);
+    }
+
+    #[test]
+    fn a_ranking_is_named_as_the_interface_says() {
+        assert_eq!([Ranking::Lexical, Ranking::Hybrid].map(Ranking::name), ["lexical", "hybrid"]);
     }
 
     #[test]

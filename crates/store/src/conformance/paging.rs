@@ -33,6 +33,7 @@ fn walk(
     for _ in 0..100 {
         let mut found = page(who, listing.clone(), after, limit)?;
         ensure(found.records.len() <= usize::from(limit), "a page is larger than asked for")?;
+        ensure(!found.records.is_empty() || found.next.is_none(), "an empty page goes on")?;
         all.append(&mut found.records);
         match found.next {
             Some(next) => after = Some(next),
@@ -90,8 +91,10 @@ pub fn turns_are_listed_in_both_directions(s: &dyn Subject) -> Result<(), Failur
     }
     let forwards = walk(anna, &Listing::Turns(conversation.clone()), 3, || Ok(()))?;
     same(forwards.iter().map(listed_text).collect::<Vec<_>>(), texts.clone(), "oldest first")?;
-    let backwards = walk(anna, &Listing::TurnsBackwards(conversation), 3, || Ok(()))?;
-    same(backwards.iter().rev().map(listed_text).collect::<Vec<_>>(), texts, "newest first")
+    let backwards = walk(anna, &Listing::TurnsBackwards(conversation.clone()), 3, || Ok(()))?;
+    same(backwards.iter().rev().map(listed_text).collect::<Vec<_>>(), texts, "newest first")?;
+    let exact = page(anna, Listing::Turns(conversation), None, 11)?;
+    ensure(exact.next.is_none(), "a page that holds everything goes on")
 }
 
 /// A cursor of another listing, a damaged and an invented one are refused; one of somebody else shows nothing
