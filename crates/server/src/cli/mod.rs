@@ -6,6 +6,7 @@ mod client;
 mod connector;
 mod demo;
 mod doctor;
+mod fetch;
 pub mod import;
 mod import_sources;
 mod init;

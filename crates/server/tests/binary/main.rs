@@ -9,6 +9,7 @@ mod damage;
 mod docs;
 mod documents;
 mod engines;
+mod fetch;
 mod folders;
 mod machine;
 mod model;

@@ -14,7 +14,7 @@ use merkwelt_store::query::ModelId;
 use serde_json::{Value, json};
 
 /// The real model file, or a line that says what is skipped.
-fn real() -> Option<PathBuf> {
+pub(crate) fn real() -> Option<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "a test reads where the machine keeps its models")]
     let given = std::env::var("MERKWELT_MODEL_DIR").ok().map(PathBuf::from);
     let dirs = ModelPlaces { model_dir: given, no_model: false }.dirs();

@@ -118,6 +118,6 @@ fn the_two_commands_of_the_readme_are_the_real_ones() {
     let commands = readme.split("## Two commands").nth(1).unwrap().split("\n## ").next().unwrap();
     let blocks: Vec<_> =
         commands.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap().trim()).collect();
-    assert_eq!(blocks, ["cargo run --release -- serve", ".ci/run"]);
+    assert_eq!(blocks, ["cargo run --release -- serve --fetch-model", ".ci/run"]);
     assert!(root.join(".ci/run").exists());
 }
