@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use merkwelt_authz::{
-    Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
+    Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, Scope, class,
 };
 use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{
     ConversationId, FaultPoint, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp,
 };
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
-use merkwelt_store::query::{Key, RecallQuery, ScanQuery};
+use merkwelt_store::query::{Key, ModelId, RecallQuery, ScanQuery};
 use merkwelt_store::record::{FlatCost, Found, Page, Recalled};
 use merkwelt_store::{
     Backend, Checkpoint, Directory, DirectoryChange, Erased, Error, EvidenceLog, Group, KeyInfo, NewKey,
@@ -105,6 +105,11 @@ impl Store for Stage {
         query: &'a RecallQuery,
     ) -> Fut<'a, Result<Recalled, Error>> {
         Box::pin(self.play(self.inner.recall(pass, query), |_| Call::Recall(query.now)))
+    }
+
+    fn vector_model<'a>(&'a self, scope: &'a Scope) -> Fut<'a, Result<Option<ModelId>, Error>> {
+        // No step of its own: nothing is released by it, and whatever it says is compared again.
+        self.inner.vector_model(scope)
     }
 
     fn fetch<'a>(

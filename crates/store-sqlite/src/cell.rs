@@ -24,7 +24,7 @@ use crate::log;
 use crate::pool::lock;
 use crate::schema;
 use crate::shard::ShardPlace;
-use crate::snapshot::{Snapshot, Viewer};
+use crate::snapshot::{Snapshot, State, Viewer};
 use crate::terms::Mark;
 use crate::writer::Writer;
 
@@ -34,10 +34,14 @@ const READERS_MAX: usize = 2;
 /// Tenants in which something was written without a vector, until somebody takes them up.
 pub(crate) type Unfilled = Arc<Mutex<BTreeSet<TenantId>>>;
 
+/// The model that tenants without vectors take, the same for all cells; it changes when the model of the instance
+/// does.
+pub(crate) type Bound = Arc<RwLock<Option<ModelId>>>;
+
 /// What a cell is told of vectors.
 #[derive(Clone)]
 pub(crate) struct Vectors {
-    pub(crate) model: Option<ModelId>,
+    pub(crate) bound: Bound,
     pub(crate) unfilled: Unfilled,
 }
 
@@ -49,8 +53,10 @@ pub(crate) struct Cell {
     pub(crate) ring: Keyring,
     pub(crate) writer: Writer,
     pub(crate) shard: ShardPlace,
-    /// The model the instance is configured with; vectors of another are refused.
-    pub(crate) model: Option<ModelId>,
+    /// The model the instance is bound to; a tenant without vectors refuses those of another.
+    bound: Bound,
+    /// The model of the vectors as it was last committed.
+    committed: RwLock<Option<ModelId>>,
     /// Where a write notes that a row is without a vector, for after its commit.
     pub(crate) lacking: AtomicBool,
     /// The tenants with such rows, told after the commit.
@@ -100,6 +106,8 @@ impl Cell {
         let writer = Writer::over(schema::open(&schema::CELL, &path)?);
         let cell = Self::assemble(tenant, secrets, env, vectors, (ring, writer, path))?;
         cell.recognise(&secrets.seed)?;
+        let state = cell.writer.alone(State::read).map_err(|error| on_open(error, schema::CELL.name))?;
+        cell.note_model(state.model);
         Ok(cell)
     }
 
@@ -136,7 +144,8 @@ impl Cell {
             ring,
             writer,
             shard: ShardPlace::default(),
-            model: vectors.model,
+            bound: vectors.bound,
+            committed: RwLock::new(None),
             lacking: AtomicBool::new(false),
             unfilled: vectors.unfilled,
             analysis: Mark::present(),
@@ -153,6 +162,22 @@ impl Cell {
         self.ring.add(self.env.as_ref(), &self.keys, self.tenant.as_str())?;
         let draft = genesis_draft(&self.tenant, signer(&self.tenant, seed)?.verifier_key().clone())?;
         self.write_blocking(move |work| work.append(&[draft], at).map(|_| ()))
+    }
+
+    /// The model whose vectors are compared and taken in a state.
+    pub(crate) fn model_of(&self, state: &State) -> Option<ModelId> {
+        state.model.clone().or_else(|| self.bound.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The same as of the last commit, without a look at the file. It may be over when it is used.
+    pub(crate) fn model_now(&self) -> Option<ModelId> {
+        let committed = self.committed.read().unwrap_or_else(PoisonError::into_inner).clone();
+        committed.or_else(|| self.bound.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// A commit changed the model. Whoever calls this is the only writer.
+    pub(crate) fn note_model(&self, model: Option<ModelId>) {
+        *self.committed.write().unwrap_or_else(PoisonError::into_inner) = model;
     }
 
     /// The keys of an owner, by the id that stands in the `owner` column.

@@ -388,10 +388,10 @@ impl Change<'_, '_> {
 
     /// Refuses a vector of another model than the tenant's (I-14).
     pub(crate) fn check_model(&self, vector: Option<&Vector>) -> Result<(), Error> {
-        let wanted = self.work.state.model.as_ref().or(self.work.cell.model.as_ref());
-        match (vector, wanted) {
-            (Some(vector), Some(model)) if *model != vector.model => Err(Error::ModelMismatch),
-            _ => Ok(()),
+        let Some(vector) = vector else { return Ok(()) };
+        match self.work.cell.model_of(&self.work.state) {
+            Some(model) if model != vector.model => Err(Error::ModelMismatch),
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -87,13 +87,14 @@ fn look(cell: &Cell, db: &Connection) -> Result<(u64, Option<String>), Error> {
     let mut seen = Seen::default();
     let subjects = "SELECT id, 0, id, reference FROM subjects WHERE erasing = 0";
     seen.table(cell, db, subjects, |tenant, id, _, _| plain_place(tenant, "subjects", id))?;
-    let memories = "SELECT id, revision, owner, body, terms, opening, vector FROM memories ORDER BY owner";
+    let memories =
+        "SELECT id, revision, owner, body, terms, opening, vector, vector_next FROM memories ORDER BY owner";
     seen.table(cell, db, memories, memory_place)?;
-    let turns = "SELECT conversation, number, owner, body, terms, opening, vector FROM turns ORDER BY owner";
+    let turns = "SELECT conversation, number, owner, body, terms, opening, vector, vector_next FROM turns ORDER BY owner";
     seen.table(cell, db, turns, turn_place)?;
     let sources = "SELECT id, 0, id, body FROM sources WHERE body IS NOT NULL";
     seen.table(cell, db, sources, |tenant, id, _, _| source_place(tenant, id))?;
-    let passages = "SELECT revision, number, source, body, terms, NULL, vector FROM passages
+    let passages = "SELECT revision, number, source, body, terms, NULL, vector, vector_next FROM passages
                     WHERE body IS NOT NULL ORDER BY source";
     seen.table(cell, db, passages, passage_place)?;
     Ok((size, seen.problem()))
@@ -138,7 +139,7 @@ fn opens(cell: &Cell, row: &Row<'_>, place: MakePlace) -> Result<(), Error> {
     let (id, number) = (text_at(row, 0)?, row.get(1).sql()?);
     let keys = cell.owner_keys(text_at(row, 2)?)?;
     let columns = row.as_ref().column_count();
-    for (at, column) in (3..columns).zip(["body", "terms", "opening", "vector"]) {
+    for (at, column) in (3..columns).zip(["body", "terms", "opening", "vector", "vector"]) {
         let sealed = row.get_ref(at).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
         if let Some(sealed) = sealed {
             keys.sealer.open(place(&cell.tenant, id, number, column), sealed)?;

@@ -109,8 +109,8 @@ impl Sqlite {
         embed: &mut EmbedTexts<'_>,
     ) -> Result<FillStep, Error> {
         let done = self.inner.cell(tenant).and_then(|cell| {
-            let rows = cell.snapshot(|cell, db| pending(cell, db, from, Column::Vector))?;
-            step(rows, from, |rows| {
+            let found = cell.snapshot(|cell, db| pending(cell, db, from, Column::Vector))?;
+            step(found, from, |rows| {
                 let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
                 let made = with_vectors(embed(&texts), rows);
                 let model = model.clone();
@@ -140,7 +140,9 @@ impl Sqlite {
     /// # Errors
     /// [`OpenError::OtherModel`] if there are vectors of another (I-14).
     pub fn adopt_model(&self, model: &ModelId) -> Result<(), OpenError> {
-        self.inner.check_model(model)
+        self.inner.check_model(model)?;
+        self.inner.bind_model(model);
+        Ok(())
     }
 }
 
@@ -161,9 +163,15 @@ pub(crate) enum Column {
     Next,
 }
 
+/// The next rows without a vector.
+pub(crate) struct Lacking {
+    rows: Vec<Pending>,
+    /// Where the last one is that was looked at; none at the end of the table.
+    last: Option<i64>,
+}
+
 /// A row without a vector.
 pub(crate) struct Pending {
-    pub(crate) seq: i64,
     pub(crate) id: String,
     pub(crate) number: u32,
     pub(crate) owner: String,
@@ -258,6 +266,16 @@ impl Table {
         }
     }
 
+    fn owner_is_erased(self, db: &Connection, owner: &str) -> Result<bool, Error> {
+        if self == Self::Passages {
+            return Ok(false);
+        }
+        let sql = "SELECT erasing FROM subjects WHERE id = ?1";
+        let mut statement = db.prepare_cached(sql).sql()?;
+        let erasing: Option<bool> = statement.query_row([owner], |row| row.get(0)).optional().sql()?;
+        Ok(erasing == Some(true))
+    }
+
     fn touch(self, row: &Pending) -> Result<Touch, Error> {
         match self {
             Self::Memories => row.id.parse().map(Touch::Memory).map_err(|_| Error::Damaged),
@@ -289,16 +307,16 @@ pub(crate) fn count(cell: &Cell, db: &Connection, column: Column) -> Result<u64,
 
 /// Does one small transaction over the rows that were found at `from`, and says where to go on.
 pub(crate) fn step(
-    rows: Vec<Pending>,
+    found: Lacking,
     from: FillPlace,
     fill: impl FnOnce(Vec<Pending>) -> Result<u64, Error>,
 ) -> Result<FillStep, Error> {
-    let Some(last) = rows.last() else {
+    let Some(after) = found.last else {
         let next = from.table.next().map(|table| FillPlace { table, after: 0 });
         return Ok(FillStep { next, ..FillStep::default() });
     };
-    let (after, n_rows) = (last.seq, rows.len() as u64);
-    let filled = fill(rows)?;
+    let n_rows = found.rows.len() as u64;
+    let filled = if n_rows == 0 { 0 } else { fill(found.rows)? };
     let next = Some(FillPlace { table: from.table, after });
     Ok(FillStep { filled, failed: n_rows.saturating_sub(filled), next })
 }
@@ -320,20 +338,25 @@ pub(crate) fn pending(
     db: &Connection,
     from: FillPlace,
     column: Column,
-) -> Result<Vec<Pending>, Error> {
+) -> Result<Lacking, Error> {
     let table = from.table;
     let sql = format!("SELECT {} {} ORDER BY seq LIMIT {ROWS_MAX}", table.columns(), table.rows(column));
     let mut statement = db.prepare_cached(&sql).sql()?;
     let mut rows = statement.query((from.after, cell.env.now().millis())).sql()?;
-    let mut found = Vec::with_capacity(ROWS_MAX);
+    let mut found = Lacking { rows: Vec::with_capacity(ROWS_MAX), last: None };
     while let Some(row) = rows.next().sql()? {
+        found.last = Some(row.get(0).sql()?);
         let (id, owner) = (text_at(row, 1)?, text_at(row, 3)?);
         let number: u32 = row.get(2).sql()?;
         let place = table.place(cell, (id, number), "body");
-        let plain = cell.owner_keys(owner)?.sealer.open(place, blob_at(row, 4)?)?;
+        let keys = match cell.owner_keys(owner) {
+            // Its owner was erased after this snapshot was taken; the others do not wait.
+            Err(Error::NotFound) => continue,
+            keys => keys?,
+        };
+        let plain = keys.sealer.open(place, blob_at(row, 4)?)?;
         let words = table.words(&plain)?;
-        found.push(Pending {
-            seq: row.get(0).sql()?,
+        found.rows.push(Pending {
             id: id.to_owned(),
             number,
             owner: owner.to_owned(),
@@ -375,7 +398,7 @@ fn write(
     made: &[(Pending, Vec<f32>)],
 ) -> Result<u64, Error> {
     // INVARIANT: I-14, a tenant has vectors of one model.
-    if work.state.model.as_ref().or(work.cell.model.as_ref()).is_some_and(|known| known != model) {
+    if work.cell.model_of(&work.state).is_some_and(|known| known != *model) {
         return Err(Error::ModelMismatch);
     }
     let mut filled = 0;
@@ -393,8 +416,8 @@ fn write(
     Ok(filled)
 }
 
-/// Puts one vector in its place. By its number, not by its place in the file: what was deleted or replaced
-/// meanwhile is met no more.
+/// Puts one vector in its place, if the row is still there. By its number, not by its place in the file: what was
+/// deleted or replaced meanwhile is met no more.
 pub(crate) fn put(
     work: &Work<'_>,
     table: Table,
@@ -402,7 +425,14 @@ pub(crate) fn put(
     row: &Pending,
     values: &[f32],
 ) -> Result<bool, Error> {
-    let keys = work.cell.owner_keys(&row.owner)?;
+    // INVARIANT: I-8, the tombstone is asked for in the transaction that writes what is derived.
+    if table.owner_is_erased(work.db, &row.owner)? {
+        return Ok(false);
+    }
+    let keys = match work.cell.owner_keys(&row.owner) {
+        Err(Error::NotFound) => return Ok(false),
+        keys => keys?,
+    };
     let place = table.place(work.cell, (&row.id, row.number), "vector");
     let sealed = seal_vector(work.cell, &keys, place, values)?;
     let column = match column {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use merkwelt_authz::Role;
 use merkwelt_domain::{Env, FaultPoint, TenantId, TenantName, Timestamp};
@@ -16,7 +16,7 @@ use merkwelt_store::evidence::founding_draft;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::{Error, Founding, KeyInfo, NewKey, Tenant};
 
-use crate::cell::{Cell, Unfilled, Vectors};
+use crate::cell::{Bound, Cell, Unfilled, Vectors};
 use crate::control::{Control, TenantSecrets};
 use crate::crypt::MasterKey;
 use crate::error::{Ailing, OpenError, on_open};
@@ -88,6 +88,7 @@ pub(crate) struct Inner {
     cells: Mutex<BTreeMap<TenantId, Arc<Cell>>>,
     /// Held while a cell is opened or a tenant is made, so that no cell is ever opened twice.
     opening: Mutex<()>,
+    bound: Bound,
     pub(crate) unfilled: Unfilled,
     uses: AtomicU64,
     /// Tenants that cannot be served, or not fully, as far as it was noticed.
@@ -226,6 +227,7 @@ impl Inner {
             env,
             control: Mutex::new(control),
             layout,
+            bound: Arc::new(RwLock::new(options.model.clone())),
             options,
             cells: Mutex::new(BTreeMap::new()),
             opening: Mutex::new(()),
@@ -360,7 +362,12 @@ impl Inner {
     }
 
     pub(crate) fn vectors(&self) -> Vectors {
-        Vectors { model: self.options.model.clone(), unfilled: Arc::clone(&self.unfilled) }
+        Vectors { bound: Arc::clone(&self.bound), unfilled: Arc::clone(&self.unfilled) }
+    }
+
+    /// Tenants without vectors take those of `model` from now on.
+    pub(crate) fn bind_model(&self, model: &ModelId) {
+        *self.bound.write().unwrap_or_else(PoisonError::into_inner) = Some(model.clone());
     }
 
     /// Refuses a model if the data have vectors of another, and binds the data to it if they have none (I-14).

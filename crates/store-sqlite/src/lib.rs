@@ -14,6 +14,7 @@
 
 mod cell;
 mod change;
+mod coming;
 mod control;
 mod crypt;
 mod directory;
@@ -41,6 +42,7 @@ mod witness;
 mod writer;
 mod writes;
 
+pub use coming::Gathered;
 pub use crypt::MasterKey;
 pub use error::{Ailing, OpenError};
 pub use examine::Examined;
@@ -48,4 +50,4 @@ pub use fill::{EmbedTexts, FillPlace, FillStep, Filled};
 pub use instance::{Options, Sqlite, Usage};
 pub use layout::{exists, is_half_made};
 pub use pool::Threads;
-pub use reembed::{EmbedOrStop, Reembedded};
+pub use reembed::{Begun, EmbedOrStop, Reembedded};

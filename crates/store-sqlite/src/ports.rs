@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use merkwelt_authz::{
-    Class, Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
+    Class, Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal,
+    Scope, class,
 };
 use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{
@@ -13,7 +14,7 @@ use merkwelt_domain::{
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
 use merkwelt_store::evidence::{denial_draft, erasure_requested_draft, read_drafts};
-use merkwelt_store::query::{Key, RecallQuery, ScanQuery};
+use merkwelt_store::query::{Key, ModelId, RecallQuery, ScanQuery};
 use merkwelt_store::record::{FlatCost, Found, Page, Recalled};
 use merkwelt_store::{
     Checkpoint, Directory, DirectoryChange, Erased, Error, EvidenceLog, Group, KeyInfo, NewKey, Registry,
@@ -139,6 +140,10 @@ impl Store for Sqlite {
             })
             .await
         })
+    }
+
+    fn vector_model<'a>(&'a self, scope: &'a Scope) -> Fut<'a, Result<Option<ModelId>, Error>> {
+        Box::pin(async move { Ok(self.cell(scope.tenant()).await?.model_now()) })
     }
 
     fn fetch<'a>(

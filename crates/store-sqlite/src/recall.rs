@@ -42,8 +42,7 @@ pub(crate) fn recall(cell: &Cell, viewer: &Viewer, query: &RecallQuery) -> Resul
 fn answer(snapshot: &Snapshot<'_>, shard: &Shard, query: &RecallQuery) -> Result<Recalled, Error> {
     if let Some((vector, _)) = &query.vector {
         // INVARIANT: I-14, vectors of two models are never compared.
-        let kept = snapshot.state.model.as_ref().or(snapshot.cell.model.as_ref());
-        if kept.is_some_and(|model| *model != vector.model) {
+        if snapshot.cell.model_of(&snapshot.state).is_some_and(|model| model != vector.model) {
             return Err(Error::ModelMismatch);
         }
     }

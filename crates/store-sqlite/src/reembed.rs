@@ -2,23 +2,34 @@
 //! is made; then they take their place, a tenant in one transaction. It can die at any moment: before the last
 //! vector nothing has changed, and a change that was begun is finished when the data are opened next.
 
+use std::sync::atomic::Ordering;
+
 use merkwelt_domain::TenantId;
 use merkwelt_store::Error;
 use merkwelt_store::query::ModelId;
-use rusqlite::OptionalExtension as _;
+use rusqlite::Connection;
 
 use crate::cell::Cell;
 use crate::error::{OpenError, Sql as _, on_open};
-use crate::fill::{Column, FillPlace, Table, count, pending, put, step, with_vectors};
+use crate::fill::{Column, FillPlace, FillStep, Table, count, pending, put, step, with_vectors};
 use crate::instance::{Inner, Sqlite};
 use crate::pool::lock;
 use crate::schema;
+use crate::snapshot::State;
 use crate::writer::Work;
 
 /// Name under which the model stands whose vectors are being put in place.
 const SWAPPING: &str = "swapping";
 /// Name under which a model and the vector of its trial sentence stand.
 const REFERENCE: &str = "reference";
+
+/// The same of the model that comes next.
+const NEXT_REFERENCE: &str = "next_reference";
+
+/// The numbers that are kept for `model`, if they are for it.
+fn reference_of<'k>(kept: &'k [u8], model: &ModelId) -> Option<&'k [u8]> {
+    kept.strip_prefix(model.as_str().as_bytes())?.strip_prefix(b"\n")
+}
 
 /// How far it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,15 +68,15 @@ impl Sqlite {
             match self.inner.noting(&tenant, begun) {
                 Err(Error::Damaged) => done.damaged += 1,
                 Ok(None) => {}
-                Ok(Some(missing)) => {
-                    done.total += missing;
+                Ok(Some(begun)) => {
+                    done.total += begun.missing;
                     wanted.push(tenant);
                 }
                 Err(error) => return Err(error),
             }
         }
         for tenant in &wanted {
-            self.prepare(tenant, embed, &mut done, progress)?;
+            self.prepare((tenant, model), embed, &mut done, progress)?;
         }
         self.inner.swap(model, &wanted)?;
         Ok(done)
@@ -84,16 +95,16 @@ impl Sqlite {
     /// # Errors
     /// [`OpenError`].
     pub fn reference(&self, model: &ModelId) -> Result<Option<Vec<f32>>, OpenError> {
-        let Some(kept) = lock(&self.inner.control).mark(REFERENCE)? else { return Ok(None) };
-        let Some(numbers) = kept.strip_prefix(model.as_str().as_bytes()).and_then(|r| r.strip_prefix(b"\n"))
-        else {
-            return Ok(None);
-        };
-        let (words, rest) = numbers.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err(OpenError::Damaged(schema::CONTROL.name));
+        for name in [REFERENCE, NEXT_REFERENCE] {
+            let kept = lock(&self.inner.control).mark(name)?;
+            let Some(numbers) = kept.as_deref().and_then(|kept| reference_of(kept, model)) else { continue };
+            let (words, rest) = numbers.as_chunks::<4>();
+            if !rest.is_empty() {
+                return Err(OpenError::Damaged(schema::CONTROL.name));
+            }
+            return Ok(Some(words.iter().map(|word| f32::from_le_bytes(*word)).collect()));
         }
-        Ok(Some(words.iter().map(|word| f32::from_le_bytes(*word)).collect()))
+        Ok(None)
     }
 
     /// Keeps the vector of the trial sentence of `model`, unless one is kept already. It is made of a fixed
@@ -102,38 +113,39 @@ impl Sqlite {
     /// # Errors
     /// [`OpenError`].
     pub fn keep_reference(&self, model: &ModelId, vector: &[f32]) -> Result<(), OpenError> {
+        self.keep_reference_as(REFERENCE, model, vector)
+    }
+
+    /// The same of the model that comes next: its vectors are gathered over many starts, and all must be of the
+    /// same weights.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn keep_next_reference(&self, model: &ModelId, vector: &[f32]) -> Result<(), OpenError> {
+        self.keep_reference_as(NEXT_REFERENCE, model, vector)
+    }
+
+    fn keep_reference_as(&self, name: &str, model: &ModelId, vector: &[f32]) -> Result<(), OpenError> {
         if self.reference(model)?.is_some() {
             return Ok(());
         }
         let mut kept = model.as_str().as_bytes().to_vec();
         kept.push(b'\n');
         kept.extend(vector.iter().flat_map(|number| number.to_le_bytes()));
-        lock(&self.inner.control).set_mark(REFERENCE, Some(&kept))
+        lock(&self.inner.control).set_mark(name, Some(&kept))
     }
 
     /// Makes the vectors of one tenant, beside those that answer.
     fn prepare(
         &self,
-        tenant: &TenantId,
+        (tenant, model): (&TenantId, &ModelId),
         embed: &mut EmbedOrStop<'_>,
         done: &mut Reembedded,
         progress: &mut dyn FnMut(Reembedded),
     ) -> Result<(), Error> {
         let mut place = Some(FillPlace::default());
         while let Some(from) = place {
-            let cell = self.inner.cell(tenant)?;
-            let rows = cell.snapshot(|cell, db| pending(cell, db, from, Column::Next))?;
-            let made = step(rows, from, |rows| {
-                let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
-                let made = with_vectors(embed(&texts).ok_or(Error::Unavailable)?, rows);
-                cell.write_blocking(move |work| {
-                    let mut n_made = 0;
-                    for (row, values) in &made {
-                        n_made += u64::from(put(work, from.table(), Column::Next, row, values)?);
-                    }
-                    Ok(n_made)
-                })
-            })?;
+            let made = gather(&*self.inner.cell(tenant)?, model, from, embed)?;
             (done.made, done.failed) = (done.made + made.filled, done.failed + made.failed);
             if made.filled + made.failed > 0 {
                 progress(*done);
@@ -144,67 +156,132 @@ impl Sqlite {
     }
 }
 
-/// Makes a tenant ready to take vectors of `model` beside its own: how many rows are without, or `None` if its
-/// vectors are of that model already.
-fn begin(cell: &Cell, model: &ModelId) -> Result<Option<u64>, Error> {
-    let wanted = model.clone();
-    let is_own = cell.write_blocking(move |work| {
-        let is_own = work.state.model.as_ref() == Some(&wanted);
-        let next: Option<String> =
-            work.db.query_row("SELECT next_model FROM state WHERE one = 1", [], |row| row.get(0)).sql()?;
-        let target = (!is_own).then(|| wanted.as_str());
-        if next.as_deref() != target {
-            // INVARIANT: I-14, what was made for yet another model is never put in place.
-            clear(work, target)?;
-        }
-        Ok(is_own)
-    })?;
-    if is_own { Ok(None) } else { cell.snapshot(|cell, db| count(cell, db, Column::Next)).map(Some) }
+/// How a tenant stands at the beginning of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// Rows without a vector of the model that comes next.
+    pub missing: u64,
+    /// The generation of the content they were counted in.
+    pub content: u64,
 }
 
-fn clear(work: &Work<'_>, next: Option<&str>) -> Result<(), Error> {
+/// Makes a tenant ready to take vectors of `model` beside its own, or `None` if it has taken them in their place
+/// already.
+pub(crate) fn begin(cell: &Cell, model: &ModelId) -> Result<Option<Begun>, Error> {
+    let (state, next) = cell.snapshot(|_, db| Ok((State::read(db)?, next_model(db)?)))?;
+    let is_own = cell.model_of(&state).as_ref() == Some(model);
+    // A tenant that has both takes what was gathered first.
+    let is_begun = next.as_ref() == Some(model);
+    let target = (is_begun || !is_own).then(|| model.clone());
+    if next != target {
+        let target = target.clone();
+        // INVARIANT: I-14, what was made for yet another model is never put in place.
+        cell.write_blocking(move |work| clear(work, target.as_ref()))?;
+    }
+    if target.is_none() {
+        return Ok(None);
+    }
+    let missing = cell.snapshot(|cell, db| count(cell, db, Column::Next))?;
+    // The generation from before the count: what is written in between is looked at again.
+    Ok(Some(Begun { missing, content: state.epochs.content.number() }))
+}
+
+/// The model whose vectors are gathered beside those that answer.
+pub(crate) fn next_model(db: &Connection) -> Result<Option<ModelId>, Error> {
+    let next: Option<String> =
+        db.query_row("SELECT next_model FROM state WHERE one = 1", [], |row| row.get(0)).sql()?;
+    Ok(next.as_deref().map(ModelId::recorded))
+}
+
+fn clear(work: &Work<'_>, next: Option<&ModelId>) -> Result<(), Error> {
     for table in Table::ALL {
         let sql = format!("UPDATE {} SET vector_next = NULL WHERE vector_next IS NOT NULL", table.name());
         work.db.execute(&sql, []).sql()?;
     }
+    let next = next.map(ModelId::as_str);
     work.db.execute("UPDATE state SET next_model = ?1 WHERE one = 1", [next]).sql().map(|_| ())
+}
+
+/// Makes vectors for some rows beside those that answer, in one small transaction.
+pub(crate) fn gather(
+    cell: &Cell,
+    model: &ModelId,
+    from: FillPlace,
+    embed: &mut EmbedOrStop<'_>,
+) -> Result<FillStep, Error> {
+    let found = cell.snapshot(|cell, db| pending(cell, db, from, Column::Next))?;
+    step(found, from, |rows| {
+        let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
+        let made = with_vectors(embed(&texts).ok_or(Error::Unavailable)?, rows);
+        let model = model.clone();
+        cell.write_blocking(move |work| {
+            // INVARIANT: I-14, what is gathered is of one model.
+            if next_model(work.db)?.as_ref() != Some(&model) {
+                return Err(Error::ModelMismatch);
+            }
+            let mut n_made = 0;
+            for (row, values) in &made {
+                n_made += u64::from(put(work, from.table(), Column::Next, row, values)?);
+            }
+            Ok(n_made)
+        })
+    })
 }
 
 impl Inner {
     /// Puts the gathered vectors in place, from the point of no return on.
     fn swap(&self, model: &ModelId, tenants: &[TenantId]) -> Result<(), Error> {
-        let mark = |value| lock(&self.control).set_mark(SWAPPING, value).map_err(|error| error.to_store());
-        mark(Some(model.as_str().as_bytes()))?;
+        self.begin_swap(model).map_err(|error| error.to_store())?;
         for tenant in tenants {
-            self.swap_tenant(tenant, model)?;
+            self.swap_tenant(tenant, model, None)?;
         }
         self.end_swap(model).map_err(|error| error.to_store())
     }
 
-    fn end_swap(&self, model: &ModelId) -> Result<(), OpenError> {
+    /// The point of no return: from here on the next start puts in place what was gathered.
+    pub(crate) fn begin_swap(&self, model: &ModelId) -> Result<(), OpenError> {
+        lock(&self.control).set_mark(SWAPPING, Some(model.as_str().as_bytes()))
+    }
+
+    /// Every tenant took the vectors of `model`: it is the model of the data.
+    pub(crate) fn end_swap(&self, model: &ModelId) -> Result<(), OpenError> {
         let control = lock(&self.control);
+        if let Some(kept) = control.mark(NEXT_REFERENCE)? {
+            if reference_of(&kept, model).is_some() {
+                control.set_mark(REFERENCE, Some(&kept))?;
+            }
+            control.set_mark(NEXT_REFERENCE, None)?;
+        }
         control.set_model(model)?;
         control.set_mark(SWAPPING, None)
     }
 
-    /// One tenant, in one transaction: every vector is of the new model, or there is none.
-    fn swap_tenant(&self, tenant: &TenantId, model: &ModelId) -> Result<(), Error> {
+    /// One tenant, in one transaction: every vector is of the new model, or there is none. With `lacking`, not
+    /// before no more rows than these are without a new vector. Whether its vectors are of the new model now.
+    pub(crate) fn swap_tenant(
+        &self,
+        tenant: &TenantId,
+        model: &ModelId,
+        lacking: Option<u64>,
+    ) -> Result<bool, Error> {
         let cell = self.cell(tenant)?;
         let model = model.clone();
-        cell.write_blocking(move |work| {
-            let next: Option<String> = work
-                .db
-                .query_row("SELECT next_model FROM state WHERE one = 1", [], |row| row.get(0))
-                .optional()
-                .sql()?
-                .flatten();
-            if next.as_deref() != Some(model.as_str()) {
-                // It was put in place before.
-                return Ok(());
+        let is_done = cell.write_blocking(move |work| {
+            let is_own = work.state.model.as_ref() == Some(&model);
+            if next_model(work.db)?.as_ref() != Some(&model) {
+                // It was put in place before, or nothing was gathered.
+                return Ok(is_own);
             }
+            if let Some(most) = lacking
+                && count(work.cell, work.db, Column::Next)? > most
+            {
+                return Ok(false);
+            }
+            // A tenant without vectors may have got its first ones of the new model.
+            let vector = if is_own { "coalesce(vector, vector_next)" } else { "vector_next" };
             for table in Table::ALL {
                 let sql = format!(
-                    "UPDATE {} SET vector = vector_next, vector_next = NULL
+                    "UPDATE {} SET vector = {vector}, vector_next = NULL
                      WHERE vector IS NOT NULL OR vector_next IS NOT NULL",
                     table.name()
                 );
@@ -214,11 +291,13 @@ impl Inner {
             // INVARIANT: I-14, the name changes in the transaction in which the vectors do.
             work.state.model = Some(model);
             work.state.epochs.content = work.state.epochs.content.next();
-            Ok(())
+            // What was written since the last row was gathered gets its vector now.
+            work.cell.lacking.store(true, Ordering::Relaxed);
+            Ok(true)
         })?;
         // Nothing that was announced says what changed: the next search builds the index anew.
         cell.shard.evict();
-        Ok(())
+        Ok(is_done)
     }
 
     /// Finishes what was begun before the process ended. A damaged tenant is passed by; its own name of the
@@ -227,9 +306,9 @@ impl Inner {
         let Some(model) = lock(&self.control).model_at(SWAPPING)? else { return Ok(()) };
         let tenants = lock(&self.control).tenant_ids();
         for tenant in tenants {
-            let swapped = self.swap_tenant(&tenant, &model);
+            let swapped = self.swap_tenant(&tenant, &model, None);
             match self.noting(&tenant, swapped) {
-                Ok(()) | Err(Error::Damaged) => {}
+                Ok(_) | Err(Error::Damaged) => {}
                 Err(error) => return Err(on_open(error, schema::CELL.name)),
             }
         }

@@ -169,38 +169,38 @@ impl Cell {
     /// Runs a group in one transaction; tells whether content changed.
     fn commit_group(&self, connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<bool, Error> {
         schema::run(connection, "BEGIN IMMEDIATE").sql()?;
-        let touched = self.run_group(connection, group).and_then(|(before, after, touched)| {
+        let ran = self.run_group(connection, group).and_then(|ran| {
             self.env.reach(FaultPoint::BeforeCommit).map_err(|_| Error::Unavailable)?;
-            Ok((before, after, touched))
+            Ok(ran)
         });
-        let (before, after, touched) = match touched {
-            Ok(done) => done,
+        let Ran { before, after, touched } = match ran {
+            Ok(ran) => ran,
             Err(error) => {
                 let _ = connection.execute_batch("ROLLBACK");
                 return Err(error);
             }
         };
         // Before the commit, so that no reader can see the new epoch without finding what changed.
-        self.shard.announce(before, after, touched);
+        let epochs = (before.epochs.content.number(), after.epochs.content.number());
+        self.shard.announce(epochs.0, epochs.1, touched);
         if let Err(error) = schema::run(connection, "COMMIT").sql() {
-            self.shard.withdraw(after);
+            self.shard.withdraw(epochs.1);
             let _ = connection.execute_batch("ROLLBACK");
             return Err(error);
         }
         self.writer.commits.fetch_add(1, Ordering::Relaxed);
+        if before.model != after.model {
+            self.note_model(after.model);
+        }
         // Only now, so that whoever takes the tenant up finds the rows.
         if self.lacking.swap(false, Ordering::Relaxed) {
             lock(&self.unfilled).insert(self.tenant.clone());
         }
         self.env.reach(FaultPoint::AfterCommit).map_err(|_| Error::Unavailable)?;
-        Ok(before != after)
+        Ok(epochs.0 != epochs.1)
     }
 
-    fn run_group(
-        &self,
-        connection: &Connection,
-        group: &mut [Box<dyn Job>],
-    ) -> Result<(u64, u64, Vec<Touch>), Error> {
+    fn run_group(&self, connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<Ran, Error> {
         let state = State::read(connection)?;
         let head = log::read_head(connection)?;
         let before = (state.clone(), head.size());
@@ -214,8 +214,15 @@ impl Cell {
         if work.state != before.0 {
             work.state.write(connection)?;
         }
-        Ok((before.0.epochs.content.number(), work.state.epochs.content.number(), work.touched))
+        Ok(Ran { before: before.0, after: work.state, touched: work.touched })
     }
+}
+
+/// What a group did that is not committed yet.
+struct Ran {
+    before: State,
+    after: State,
+    touched: Vec<Touch>,
 }
 
 /// Runs one batch in its savepoint. An error means that the whole transaction is lost.

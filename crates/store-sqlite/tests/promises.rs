@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod promises {
     mod at_rest;
+    mod coming;
     mod damage;
     mod erasure;
     mod group_commit;

@@ -2,13 +2,13 @@
 //! [`EvidenceLog`] stand beside it because they give other guarantees: who may, who exists, and what
 //! cannot be taken back. No method works without a capability, and none takes a free filter.
 
-use merkwelt_authz::{Credential, CredentialSource, Denied, Fut, GrantSource, Pass, class};
+use merkwelt_authz::{Credential, CredentialSource, Denied, Fut, GrantSource, Pass, Scope, class};
 use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{GroupId, GroupName, KeyId, SubjectId, SubjectRef, TenantId, TenantName, Timestamp};
 
 use crate::change::{Batch, EntryRef, Receipt};
 use crate::error::Error;
-use crate::query::{Key, RecallQuery, ScanQuery};
+use crate::query::{Key, ModelId, RecallQuery, ScanQuery};
 use crate::record::{FlatCost, Found, Page, Recalled};
 use crate::source::Library;
 
@@ -23,6 +23,10 @@ pub trait Store: Send + Sync {
         pass: &'a Pass<'_, class::Read>,
         query: &'a RecallQuery,
     ) -> Fut<'a, Result<Recalled, Error>>;
+
+    /// The model whose vectors the tenant of a scope takes now; `None` as long as any may be the first. It may
+    /// have changed when the answer arrives: what counts is compared where vectors are read and written (I-14).
+    fn vector_model<'a>(&'a self, scope: &'a Scope) -> Fut<'a, Result<Option<ModelId>, Error>>;
 
     /// Reads by key, in the order of the keys; `None` for what is unknown, of somebody else, or may not be
     /// served at `now`. For [`Key::MemoryAt`] past revisions are found too, but nothing that is expired,

@@ -1,12 +1,12 @@
 //! The ports over a backend with a defect: what is not defective is passed on.
 
 use merkwelt_authz::{
-    Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, class,
+    Credential, CredentialSource, Denied, Fut, GrantError, GrantSource, Grants, Pass, Principal, Scope, class,
 };
 use merkwelt_domain::summary::OrganisationSwitch;
 use merkwelt_domain::{ConversationId, GroupName, KeyId, SubjectId, SubjectRef, TenantId, Timestamp};
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
-use merkwelt_store::query::{Key, RecallQuery, ScanQuery};
+use merkwelt_store::query::{Key, ModelId, RecallQuery, ScanQuery};
 use merkwelt_store::record::{FlatCost, Found, Page, Recalled};
 use merkwelt_store::{
     Checkpoint, Directory, DirectoryChange, Erased, Error, EvidenceLog, Group, KeyInfo, NewKey, Registry,
@@ -22,6 +22,10 @@ impl Store for Broken {
         query: &'a RecallQuery,
     ) -> Fut<'a, Result<Recalled, Error>> {
         Box::pin(self.searched(pass, query))
+    }
+
+    fn vector_model<'a>(&'a self, scope: &'a Scope) -> Fut<'a, Result<Option<ModelId>, Error>> {
+        self.inner.vector_model(scope)
     }
 
     fn fetch<'a>(

@@ -346,8 +346,7 @@ const INSERT_PASSAGE: &str = "INSERT INTO passages (revision, number, source, di
 
 /// Refuses a vector of another model than the tenant's (I-14), and notes the first one's.
 fn check_model(work: &mut Work<'_>, vector: &Vector) -> Result<(), Error> {
-    let wanted = work.state.model.as_ref().or(work.cell.model.as_ref());
-    if wanted.is_some_and(|model| *model != vector.model) {
+    if work.cell.model_of(&work.state).is_some_and(|model| model != vector.model) {
         return Err(Error::ModelMismatch);
     }
     work.state.model.get_or_insert_with(|| vector.model.clone());

@@ -6,6 +6,7 @@ use merkwelt_store::change::Write;
 use merkwelt_store::{Erased, Error, Residue, Store as _};
 use serde_json::json;
 
+use super::coming::gather;
 use super::world::{Note, World, holding, note, on};
 
 const WHO: &str = "anna.muster@example.org";
@@ -57,9 +58,11 @@ fn r_064_nothing_of_the_erased_is_left_in_rows_index_keys_or_bytes() {
     fill(&world, WHO, 40);
     fill(&world, "bert", 5);
     let id = world.id(WHO);
+    // Vectors of a coming model are forgotten like those that answer.
+    assert_eq!(gather(&world, 5), (90, 0));
     // Positive control: the ciphertext, the keyed tag and the wrapped key are there before.
     let marks = marks(&world, &id);
-    assert!(marks.len() > 80, "{}", marks.len());
+    assert!(marks.len() > 280, "{}", marks.len());
     assert!(holding(world.root(), &marks).len() >= marks.len());
     let before = residue(&world, &id);
     assert!(before.rows > 80 && before.indexed == 80 && before.keys == 1, "{before:?}");
@@ -91,6 +94,8 @@ fn marks(world: &World, id: &SubjectId) -> Vec<Vec<u8>> {
     for sql in [
         "SELECT substr(body, 1, 40) FROM memories WHERE owner = ?1",
         "SELECT vector FROM memories WHERE owner = ?1",
+        "SELECT vector_next FROM memories WHERE owner = ?1 AND vector_next IS NOT NULL",
+        "SELECT vector_next FROM turns WHERE owner = ?1 AND vector_next IS NOT NULL",
         "SELECT text_tag FROM memories WHERE owner = ?1",
         "SELECT opening FROM memories WHERE owner = ?1",
         "SELECT substr(body, 1, 40) FROM turns WHERE owner = ?1",

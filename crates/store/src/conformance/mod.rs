@@ -97,6 +97,7 @@ macro_rules! conformance_checks {
                 a_turn_is_found_by_the_turn_that_it_answers
                 a_vector_finds_what_no_word_does
                 i_014_vectors_of_another_model_are_refused
+                i_014_the_model_of_a_tenants_vectors_is_told
                 without_words_in_common_the_newest_comes_first
             }
             supersession {

@@ -261,6 +261,17 @@ pub fn i_014_vectors_of_another_model_are_refused(s: &dyn Subject) -> Result<(),
     refused(written, Error::ModelMismatch)
 }
 
+/// A tenant's model is told, so that a question can be embedded with it (I-14).
+pub fn i_014_the_model_of_a_tenants_vectors_is_told(s: &dyn Subject) -> Result<(), Failure> {
+    let anna = app(s, "anna");
+    let told = || anna.act::<action::Recall, _>(|pass| block::on(s.backend().vector_model(pass.scope())));
+    anna.keep(note("no vector yet"))?;
+    // A backend may be bound to a model before the first vector.
+    ensure(told()?.is_none_or(|model| model == s.model()), "another model is told")?;
+    anna.keep(note("Geige").vector([1.0, 0.0, 0.0]))?;
+    same(told()?, Some(s.model()), "model")
+}
+
 /// The rest is ranked by recency, and equal times have a fixed order.
 pub fn without_words_in_common_the_newest_comes_first(s: &dyn Subject) -> Result<(), Failure> {
     let anna = app(s, "anna");

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use merkwelt_domain::ConversationId;
 use merkwelt_domain::freshness::admit;
 use merkwelt_domain::memory::Memory;
 use merkwelt_domain::source::Title;
+use merkwelt_domain::{ConversationId, TenantId};
 
 use super::library::Shown;
 use super::read::is_current;
@@ -15,7 +15,7 @@ use super::rows::{MemoryRow, State, TurnRow};
 use super::view::View;
 use crate::analysis::{analyse, analyse_passage, analyse_turn};
 use crate::error::Error;
-use crate::query::{KindSet, RecallQuery, Turns, Vector};
+use crate::query::{KindSet, ModelId, RecallQuery, Turns, Vector};
 use crate::ranking::{Place, QueryTerms, Scorer, VisibleStats, cosine, fuse};
 use crate::record::{Candidate, IndexVersion, Ranking, Recalled, Record, RecordId, Scores};
 
@@ -139,15 +139,23 @@ impl State {
 
     /// Refuses a vector of another model than the tenant's.
     pub(super) fn check_model(&self, view: &View, vector: &Vector) -> Result<(), Error> {
-        let memories = self.memories.iter().map(|row| (&row.tenant, &row.vector));
-        let turns = self.turns.iter().map(|row| (&row.tenant, &row.vector));
-        let rows = memories.chain(turns).filter(|(tenant, _)| **tenant == view.tenant);
-        let rows = rows.filter_map(|(_, vector)| vector.as_ref());
-        if rows.chain(self.passage_vectors(&view.tenant)).any(|kept| kept.model != vector.model) {
+        if self.vectors_of(&view.tenant).any(|kept| kept.model != vector.model) {
             Err(Error::ModelMismatch)
         } else {
             Ok(())
         }
+    }
+
+    /// The model of a tenant's vectors.
+    pub(super) fn model_of(&self, tenant: &TenantId) -> Option<ModelId> {
+        self.vectors_of(tenant).next().map(|kept| kept.model.clone())
+    }
+
+    fn vectors_of<'s>(&'s self, tenant: &'s TenantId) -> impl Iterator<Item = &'s Vector> {
+        let memories = self.memories.iter().map(|row| (&row.tenant, &row.vector));
+        let turns = self.turns.iter().map(|row| (&row.tenant, &row.vector));
+        let rows = memories.chain(turns).filter(move |(owner, _)| *owner == tenant);
+        rows.filter_map(|(_, vector)| vector.as_ref()).chain(self.passage_vectors(tenant))
     }
 
     fn previous_turn(&self, row: &TurnRow) -> Option<&str> {

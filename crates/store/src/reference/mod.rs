@@ -17,13 +17,13 @@ mod write;
 
 use std::sync::{Arc, Mutex};
 
-use merkwelt_authz::{Class, Fut, Pass, class};
+use merkwelt_authz::{Class, Fut, Pass, Scope, class};
 use merkwelt_domain::{ConversationId, Env, FaultPoint, SubjectId, Timestamp};
 
 use crate::change::{Batch, Part, Receipt};
 use crate::error::Error;
 use crate::ports::{Erased, Founding, Residue, Store};
-use crate::query::{Key, RecallQuery, ScanQuery};
+use crate::query::{Key, ModelId, RecallQuery, ScanQuery};
 use crate::record::{FlatCost, Found, Page, Recalled};
 
 pub(crate) use index::Engine;
@@ -94,6 +94,10 @@ impl Store for Reference {
         Box::pin(
             async move { self.under(pass, |state, view| index::recall(state, view, self.engine, query)) },
         )
+    }
+
+    fn vector_model<'a>(&'a self, scope: &'a Scope) -> Fut<'a, Result<Option<ModelId>, Error>> {
+        Box::pin(async move { self.read(|state| Ok(state.model_of(scope.tenant()))) })
     }
 
     fn fetch<'a>(
