@@ -156,7 +156,10 @@ impl App {
                 sources: wanted.sources.clone(),
                 knowledge,
                 at: now,
-                vector: self.question_vector(&wanted.question).await.map(|(vector, _)| vector),
+                vector: self
+                    .question_vector(allowed.scope(), &wanted.question)
+                    .await
+                    .map(|(vector, _)| vector),
             };
             let address = if shared {
                 self.answers.shared_address(allowed.scope(), &wanted.maker)
@@ -176,7 +179,8 @@ impl App {
         until_settled!(async {
             let allowed = self.allow::<action::LookUpAnswer>(request).await?;
             let now = self.env.now();
-            let vector = self.question_vector(&wanted.question).await.map(|(vector, _)| vector);
+            let vector =
+                self.question_vector(allowed.scope(), &wanted.question).await.map(|(vector, _)| vector);
             let (mut told, trusted) = (Miss::Unknown, request.caller().role() == Role::App);
             for address in self.addresses(&allowed, wanted, now).await? {
                 let Some(kept) = self.find_answer(&address, wanted, vector.as_ref()) else { continue };

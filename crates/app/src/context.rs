@@ -9,9 +9,7 @@ use merkwelt_domain::memory::{Kind, Memory};
 use merkwelt_domain::routing::{StateChoice, StateRoute, route};
 use merkwelt_domain::{Content, ConversationId, Interval, PackId, ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
-use merkwelt_store::query::{
-    Fusion, KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns, Vector,
-};
+use merkwelt_store::query::{KindSet, Listing, PageSize, RecallQuery, ScanQuery, TopK, Turns};
 use merkwelt_store::record::{FlatCost, Found, Pack, Recalled, Record};
 
 use crate::App;
@@ -143,8 +141,7 @@ impl App {
             None => None,
         };
         let route = route(wanted.question.expose(), wanted.state);
-        let vector = self.question_vector(&wanted.question).await;
-        let query = turn_query(wanted, vector, kept.as_ref(), route, now);
+        let query = turn_query(wanted, kept.as_ref(), route, now);
         let recalled = self.search(pass, query).await?;
         let (memories, reused) = self.prefix(pass, recalled.epochs, now).await?;
         let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
@@ -353,7 +350,6 @@ impl App {
 /// it at all. Turns come from the named conversation only.
 fn turn_query(
     wanted: &ContextRequest,
-    vector: Option<(Vector, Fusion)>,
     kept: Option<&ConversationId>,
     route: StateRoute,
     now: Timestamp,
@@ -361,7 +357,7 @@ fn turn_query(
     let state = route.looks().then_some(Kind::ProjectState);
     RecallQuery {
         question: wanted.question.clone(),
-        vector,
+        vector: None,
         k: top_k(wanted.budget),
         kinds: KindSet::of([Kind::UserFact, Kind::Reference].into_iter().chain(state)),
         turns: kept.map_or(Turns::None, |id| Turns::Of(id.clone())),

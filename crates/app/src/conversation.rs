@@ -137,7 +137,7 @@ impl App {
         turn: &TurnRequest,
         now: Timestamp,
     ) -> Result<Option<Vector>, Attempt> {
-        if self.engine().is_none() {
+        if self.engine_for(pass.scope()).await.is_none() {
             return Ok(None);
         }
         let listing = Listing::TurnsBackwards(turn.conversation.clone());
@@ -148,7 +148,7 @@ impl App {
         let previous = before.as_ref().map(|turn| (turn.text.expose(), turn.at));
         let passage = turn_passage(previous, turn.text.expose(), now);
         match Content::question(&passage, usize::MAX) {
-            Ok(passage) => Ok(self.passage_vector(&passage).await),
+            Ok(passage) => Ok(self.passage_vector(pass.scope(), &passage).await),
             Err(_) => Ok(None),
         }
     }

@@ -81,7 +81,7 @@ impl Error {
 pub(crate) enum Attempt {
     /// Final.
     Failed(Error),
-    /// Grants or content moved during the request: authorise and read again (I-2).
+    /// Grants, content or the embedding model moved during the request: authorise and read again (I-2, I-14).
     Moved,
 }
 
@@ -95,7 +95,8 @@ impl From<merkwelt_store::Error> for Attempt {
     fn from(error: merkwelt_store::Error) -> Self {
         use merkwelt_store::Error as Store;
         Self::Failed(match error {
-            Store::GrantsMoved | Store::ContentMoved => return Self::Moved,
+            // A vector of a model that the tenant had until a moment ago is made anew.
+            Store::GrantsMoved | Store::ContentMoved | Store::ModelMismatch => return Self::Moved,
             Store::NotFound => Error::NotFound,
             Store::RevisionConflict => Error::Conflict(Conflict::Revision),
             Store::IdempotencyConflict => Error::Conflict(Conflict::Idempotency),
@@ -106,7 +107,7 @@ impl From<merkwelt_store::Error> for Attempt {
             Store::NotRetained => Error::NotRetained,
             Store::Damaged => Error::Damaged,
             Store::Full => Error::Full,
-            Store::ModelMismatch | Store::Unavailable => Error::Unavailable,
+            Store::Unavailable => Error::Unavailable,
         })
     }
 }

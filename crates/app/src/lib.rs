@@ -39,7 +39,7 @@ pub use answers::{AnswerAudience, AnswerRequest, LookUpRequest, LookedUp, Maker,
 pub use authorization::Resource;
 pub use context::ContextRequest;
 pub use conversation::{Appended, PageRequest, TurnRequest};
-pub use embedding::{EmbeddingModel, Offload};
+pub use embedding::{EmbeddingModel, NextModel, Offload};
 pub use error::{Conflict, Error};
 pub use evidence::LedgerHead;
 pub use handover::{CarriedOver, OpenRequest};
@@ -58,6 +58,7 @@ pub struct App {
     backend: Arc<dyn Backend>,
     env: Arc<dyn Env>,
     model: Option<EmbeddingModel>,
+    next: Option<NextModel>,
     counter: &'static dyn TokenCounter,
     settings: Settings,
     sessions: session::Sessions,
@@ -84,7 +85,7 @@ impl App {
         let sessions = session::Sessions::new(settings.session);
         let answers = answer_cache::Answers::new(settings.answers, &*env);
         let prefixes = pack::Prefixes::default();
-        Self { backend, env, model, counter, settings, sessions, prefixes, answers }
+        Self { backend, env, model, next: None, counter, settings, sessions, prefixes, answers }
     }
 
     /// Proves the holder of a presented key.
@@ -101,7 +102,7 @@ impl App {
     /// How searches are ranked now: `lexical` while there is no embedding model, or its engine is away.
     #[must_use]
     pub fn retrieval(&self) -> &'static str {
-        if self.engine().is_some() { "hybrid" } else { "lexical" }
+        if self.has_engine() { "hybrid" } else { "lexical" }
     }
 
     /// The settings it runs with.

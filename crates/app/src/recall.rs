@@ -4,7 +4,7 @@ use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::freshness::{Fresh, admit};
 use merkwelt_domain::{Content, ConversationId, Interval, ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
-use merkwelt_store::query::{Fusion, KindSet, RecallQuery, TopK, Turns, Vector};
+use merkwelt_store::query::{KindSet, RecallQuery, TopK, Turns};
 use merkwelt_store::record::{Candidate, Recalled, Record, Scores};
 
 use crate::App;
@@ -37,6 +37,9 @@ pub struct RecallRequest {
     pub run: RunContext,
 }
 
+/// How often a question is embedded, before it is answered by words alone.
+const EMBEDDINGS_MAX: u32 = 3;
+
 impl App {
     /// Searches what the scope may see.
     ///
@@ -49,8 +52,7 @@ impl App {
     async fn try_recall(&self, request: &Request, search: &RecallRequest) -> Result<Released, Attempt> {
         let allowed = self.allow::<action::Recall>(request).await?;
         let now = self.env.now();
-        let vector = self.question_vector(&search.question).await;
-        let mut recalled = self.search(&allowed, query(search, vector, now)).await?;
+        let mut recalled = self.search(&allowed, query(search, now)).await?;
         let mut admitted = admit_all(std::mem::take(&mut recalled.candidates), now, search.interval);
         let footings =
             self.footings(&allowed, rested_on(turns(admitted.iter().map(|(f, _)| f.get()))), now).await?;
@@ -77,19 +79,21 @@ impl App {
         self.release(&allowed, reading, &outgoing, body, None).await
     }
 
-    /// Searches; by words alone where the vectors of a tenant are of another model (I-14), as in a file that was
-    /// brought back from before the model changed.
+    /// Searches by words, and by meaning where the tenant's model has an engine. A question whose vector comes too
+    /// late, because the tenant changed its model meanwhile, is embedded again (I-14).
     pub(crate) async fn search(
         &self,
         pass: &Pass<'_, class::Read>,
-        query: RecallQuery,
+        mut query: RecallQuery,
     ) -> Result<Recalled, merkwelt_store::Error> {
-        match self.backend.recall(pass, &query).await {
-            Err(merkwelt_store::Error::ModelMismatch) if query.vector.is_some() => {
-                self.backend.recall(pass, &RecallQuery { vector: None, ..query }).await
+        for _ in 0..EMBEDDINGS_MAX {
+            query.vector = self.question_vector(pass.scope(), &query.question).await;
+            match self.backend.recall(pass, &query).await {
+                Err(merkwelt_store::Error::ModelMismatch) if query.vector.is_some() => {}
+                answer => return answer,
             }
-            answer => answer,
         }
+        self.backend.recall(pass, &RecallQuery { vector: None, ..query }).await
     }
 
     fn retrieval_reading<'a>(
@@ -113,10 +117,10 @@ impl App {
     }
 }
 
-fn query(search: &RecallRequest, vector: Option<(Vector, Fusion)>, now: Timestamp) -> RecallQuery {
+fn query(search: &RecallRequest, now: Timestamp) -> RecallQuery {
     RecallQuery {
         question: search.question.clone(),
-        vector,
+        vector: None,
         k: search.k,
         kinds: search.kinds.clone().rankable(),
         turns: search.turns.clone(),

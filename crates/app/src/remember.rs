@@ -1,7 +1,7 @@
 //! Writing memories: remember, correct, retract. Validate, embed, commit with its evidence, acknowledge
 //! (I-11). No language model is on this path.
 
-use merkwelt_authz::{ActionName, Pass, Request, Role, action, class};
+use merkwelt_authz::{ActionName, Pass, Request, Role, Scope, action, class};
 use merkwelt_domain::memory::{Author, Expiry, Kind, Particulars, Revision, Statement};
 use merkwelt_domain::{Content, ConversationId, MemoryId, Purpose, Timestamp};
 use merkwelt_store::change::{Batch, Idempotency, IdempotencyKey, NewMemory, NewOwner, Receipt, Write};
@@ -72,7 +72,7 @@ impl App {
         let now = self.env.now();
         if statements.iter().all(is_own) {
             let allowed = self.allow::<action::Remember>(request).await?;
-            let writes = self.new_memories(request, statements, now).await?;
+            let writes = self.new_memories((request, allowed.scope()), statements, now).await?;
             return self.write(&allowed, writes, idempotent, now).await;
         }
         if statements.iter().any(is_own) {
@@ -80,7 +80,7 @@ impl App {
             let _own = self.allow::<action::Remember>(request).await?;
         }
         let allowed = self.allow::<action::RememberShared>(request).await?;
-        let writes = self.new_memories(request, statements, now).await?;
+        let writes = self.new_memories((request, allowed.scope()), statements, now).await?;
         self.write(&allowed, writes, idempotent, now).await
     }
 
@@ -107,7 +107,7 @@ impl App {
             if new.statement.valid_from() > now {
                 return Err(Error::invalid("valid_from", FUTURE_VALUE).into());
             }
-            new.vector = self.passage_vector(new.statement.text()).await;
+            new.vector = self.passage_vector(allowed.scope(), new.statement.text()).await;
             let write = Write::Correct { id: correction.id.clone(), expected: correction.expected, new };
             self.write(&allowed, vec![write], idempotent, now).await
         })
@@ -150,7 +150,7 @@ impl App {
 
     async fn new_memories(
         &self,
-        request: &Request,
+        (request, scope): (&Request, &Scope),
         statements: &[StatementRequest],
         now: Timestamp,
     ) -> Result<Vec<Write>, Attempt> {
@@ -158,7 +158,7 @@ impl App {
         let made = statements.iter().map(|s| self.new_memory(request, s, now));
         let mut new = made.collect::<Result<Vec<_>, _>>()?;
         let texts: Vec<&Content> = new.iter().map(|new| new.statement.text()).collect();
-        let vectors: Vec<Option<Vector>> = self.passage_vectors(&texts).await;
+        let vectors: Vec<Option<Vector>> = self.passage_vectors(scope, &texts).await;
         for (new, vector) in new.iter_mut().zip(vectors) {
             new.vector = vector;
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use merkwelt_authz::{Request, action};
+use merkwelt_authz::{Request, Scope, action};
 use merkwelt_domain::memory::Revision;
 use merkwelt_domain::source::{Region, SourceState, Terms, Title};
 use merkwelt_domain::{Content, RevisionId, SourceId, Timestamp};
@@ -149,7 +149,9 @@ impl App {
             return Ok(receipt);
         }
         let known = self.known_passages(request, &record).await?;
-        let (passages, embedded) = self.new_passages(&wanted.passages, &known).await;
+        let allowed = self.allow::<action::ManageSources>(request).await?;
+        let (passages, embedded) = self.new_passages(allowed.scope(), &wanted.passages, &known).await;
+        // Embedding may have taken long: a right that went meanwhile is missed before the store misses it.
         let allowed = self.allow::<action::ManageSources>(request).await?;
         let new = NewRevision {
             id: RevisionId::random(&*self.env),
@@ -225,6 +227,7 @@ impl App {
     /// The passages with their vectors, and how many vectors were made.
     async fn new_passages(
         &self,
+        scope: &Scope,
         passages: &[PassageRequest],
         known: &BTreeSet<[u8; 32]>,
     ) -> (Vec<NewPassage>, u32) {
@@ -234,7 +237,7 @@ impl App {
             .filter(|passage| !known.contains(&passage.digest))
             .map(|passage| passage.text.clone())
             .collect();
-        let vectors = self.all_vectors(&texts).await;
+        let vectors = self.all_vectors(scope, &texts).await;
         let embedded = vectors.iter().filter(|vector| vector.is_some()).count();
         let new = made.iter_mut().filter(|passage| !known.contains(&passage.digest));
         for (passage, vector) in new.zip(vectors) {
@@ -326,7 +329,7 @@ impl App {
             if known.id == *revision {
                 let texts: Vec<Content> =
                     probes.iter().skip(before).take(n_passages).map(|probe| probe.text.clone()).collect();
-                let vectors = self.all_vectors(&texts).await;
+                let vectors = self.all_vectors(allowed.scope(), &texts).await;
                 return Ok(vectors.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default());
             }
             before += n_passages;
