@@ -32,6 +32,7 @@ pub struct RawConfig {
     evidence: RawEvidence,
     logs: RawLogs,
     embedding: RawEmbedding,
+    next_embedding: Option<RawEmbedding>,
     connector: Vec<RawConnector>,
 }
 
@@ -180,6 +181,8 @@ pub struct Config {
     pub logs: Option<LogPlace>,
     /// Which embedding engine is wanted.
     pub embedding: Wanted,
+    /// Which engine is to take its place while the service serves.
+    pub next_embedding: Option<Wanted>,
     /// Settings of the use cases.
     pub settings: Settings,
     /// Folders that are kept in step with the register of sources.
@@ -270,6 +273,7 @@ impl Config {
             tokenizer: raw.context.tokenizer.clone(),
             logs: logs(&raw.logs)?,
             embedding: raw.embedding.check()?,
+            next_embedding: next_embedding(raw)?,
             settings: settings(raw)?,
             connectors: Setting::all(&raw.connector, &places.data_dir)?,
         })
@@ -395,6 +399,14 @@ fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
     })
 }
 
+fn next_embedding(raw: &RawConfig) -> anyhow::Result<Option<Wanted>> {
+    let Some(next) = &raw.next_embedding else { return Ok(None) };
+    match next.check().context("in [next_embedding]")? {
+        Wanted::None => bail!("next_embedding.engine is `none`, but a model must come next; leave it out"),
+        wanted @ (Wanted::Native | Wanted::Remote(_)) => Ok(Some(wanted)),
+    }
+}
+
 /// A purpose without a time, or a time without a purpose, is no policy.
 fn document_memory(raw: &RawDocuments) -> anyhow::Result<Option<DocumentMemory>> {
     match (&raw.memory_purpose, raw.memory_days) {
@@ -468,6 +480,25 @@ mod tests {
         assert_eq!((kept.directory.to_str(), kept.keep_days), (Some("logs"), 7));
         let set = parse("[lifetimes]\nfeedback_days = 90\n[boundary]\nname = 'eu'\nversion = '3'").unwrap();
         assert_eq!((set.lifetimes.feedback_days, set.boundary.name.as_str()), (90, "eu"));
+    }
+
+    #[test]
+    fn the_coming_model_is_described_like_the_present_one_and_as_strictly() {
+        let whole = |text: &str| {
+            let places = Places { data_dir: "data".into(), instance_key: None, config: None };
+            Config::parse(text, &places, None)
+        };
+        assert_eq!(whole("").unwrap().next_embedding, None);
+        let next = "[next_embedding]\nengine = 'tei'\nurl = 'http://h'\nmodel = 'm'\ndescriptor = 'bge-m3'\n";
+        let config = whole(next).unwrap();
+        assert!(matches!(config.next_embedding, Some(Wanted::Remote(_))));
+        assert_eq!(config.embedding, Wanted::Native);
+        assert_eq!(whole("[next_embedding]").unwrap().next_embedding, Some(Wanted::Native));
+        for bad in ["[next_embedding]\nengine = 'none'", "[next_embedding]\ndimensions = 3"] {
+            assert!(whole(bad).is_err(), "{bad}");
+        }
+        let said = format!("{:#}", whole(&next.replace("http://h", "h")).unwrap_err());
+        assert!(said.starts_with("in [next_embedding]: embedding.url"), "{said}");
     }
 
     #[test]

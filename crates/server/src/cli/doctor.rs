@@ -3,18 +3,16 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::bail;
 use merkwelt_app::embedding::model_id;
 use merkwelt_domain::Env;
-use merkwelt_store::query::ModelId;
 use merkwelt_store_sqlite::Sqlite;
 
 use super::Out;
 use crate::config::{Config, ModelPlaces, Places};
 use crate::connector;
-use crate::embedding::{self, Wanted};
+use crate::embedding::Engines;
 use crate::wiring;
 
 /// Arguments of `merkwelt doctor`.
@@ -39,12 +37,14 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     check_mode(&config.data_dir, 0o077, "chmod 700", out, &mut findings)?;
     check_mode(&config.instance_key, 0o077, "chmod 600", out, &mut findings)?;
     let env = wiring::system_env();
-    let model = check_model(&config, &args.model, &env, out)?;
-    match wiring::open(&config, &env, model.as_ref()) {
+    match wiring::open(&config, &env, None) {
         Ok(store) => {
             out.line("ok    the instance key opens the data, and no other process holds it")?;
             check_disk(&store, out, &mut findings)?;
+            let engines = Engines::of(&config, &args.model, &env)?.for_data(store.model()?.as_ref());
+            check_engines(&engines, &store, out, &mut findings)?;
             check_tenants(&store, out, &mut findings)?;
+            check_vectors(&store, &engines, out)?;
             check_connectors(&config, &store, &*env, out, &mut findings)?;
         }
         Err(error) => {
@@ -115,27 +115,76 @@ fn check_connectors(
     Ok(())
 }
 
-/// No model is no finding: the service then ranks by words.
-fn check_model(
-    config: &Config,
-    places: &ModelPlaces,
-    env: &Arc<dyn Env>,
-    out: &mut Out,
-) -> anyhow::Result<Option<ModelId>> {
-    let Some(engine) = embedding::engine(config, places, env)? else {
-        out.line("note  retrieval is lexical: no embedding engine is wanted")?;
-        return Ok(None);
+/// No model is no finding: the service then ranks by words. Another one than that of the data is.
+fn check_engines(engines: &Engines, store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
+    if let Some(next) = &engines.next {
+        match next.try_out() {
+            Ok(()) => {
+                out.line(format_args!(
+                    "ok    the engine of the coming model works: {}",
+                    next.descriptor().id()
+                ))?;
+            }
+            Err(why) => out.line(format_args!("note  the coming model waits for its engine: {why}"))?,
+        }
+    }
+    let Some(engine) = &engines.present else {
+        return out.line("note  retrieval is lexical: no embedding engine is wanted");
     };
-    let id = model_id(&*engine);
-    match engine.try_out() {
+    let is_there = match engine.try_out() {
         Ok(()) => {
             out.line(format_args!("ok    the embedding engine works: {}", engine.descriptor().id()))?;
-            Ok(Some(id))
+            true
         }
         Err(why) => {
             out.line(format_args!("note  retrieval is lexical: {why}"))?;
-            Ok(matches!(config.embedding, Wanted::Remote(_)).then_some(id))
+            false
         }
+    };
+    if (is_there || engine.is_described())
+        && let Err(reason) = store.adopt_model(&model_id(&**engine))
+    {
+        *findings += 1;
+        out.line(format_args!("BAD   {reason}"))?;
+    }
+    Ok(())
+}
+
+/// How far a change of the model is, what is gathered for nothing, and which tenants were left behind.
+fn check_vectors(store: &Sqlite, engines: &Engines, out: &mut Out) -> anyhow::Result<()> {
+    let recorded = store.model()?;
+    let next = engines.next.as_ref().map(|next| model_id(&**next));
+    if engines.changed {
+        out.line(
+            "note  the change of the embedding model is complete: make [next_embedding] the new [embedding] of the \
+             configuration",
+        )?;
+    }
+    let (mut made, mut left, mut of) = (0, 0, None);
+    for tenant in store.tenant_ids() {
+        // What is wrong with a tenant was told before.
+        let Ok(model) = store.model_of(&tenant) else { continue };
+        if model.is_some() && model != recorded && model != next {
+            out.line(format_args!(
+                "note  tenant {tenant}: its vectors are of another model, so it is searched by words: run \
+                 `merkwelt reembed`"
+            ))?;
+        }
+        if let Ok(Some(gathered)) = store.gathered(&tenant) {
+            (made, left) = (made + gathered.made, left + gathered.missing);
+            of = Some(gathered.model);
+        }
+    }
+    match of {
+        Some(model) if Some(&model) == next.as_ref() => out.line(format_args!(
+            "note  the coming model has vectors of {made} texts, {left} are without; the service goes on with it"
+        )),
+        Some(model) => out.line(format_args!(
+            "note  {made} vectors of model {} were gathered and are not in use: configure it in [next_embedding] or \
+             run `merkwelt reembed` with it to go on; `merkwelt reembed` with the present model drops them",
+            model.as_str()
+        )),
+        None => Ok(()),
     }
 }
 

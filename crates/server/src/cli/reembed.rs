@@ -39,6 +39,11 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     engine.admit();
     let store = wiring::open(&config, &env, None)?;
     let id = model_id(&*engine);
+    if let Some(reference) = store.reference(&id)?
+        && let Err(why) = engine.expect(reference)
+    {
+        bail!("nothing was changed: {why}");
+    }
     let former = store.model()?;
     out.line(format_args!("from  {}", former.as_ref().map_or("no model", |model| model.as_str())))?;
     out.line(format_args!("to    {}", id.as_str()))?;

@@ -18,7 +18,7 @@ use super::init::print_founded;
 use super::{Out, models, ready};
 use crate::config::{Config, ModelPlaces, Places};
 use crate::connector::Connectors;
-use crate::embedding::{self, Engine, Tended, Unfit, Wanted};
+use crate::embedding::{self, Coming, Engine, Engines, Progress, Stage, Tended, Unfit, Wanted};
 use crate::http::{self, Face, Limits, router};
 use crate::logs::Logs;
 use crate::wiring;
@@ -53,29 +53,32 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let stopped = stopped();
     // Before anything is created or shown: without an address there is no service.
     let socket = bind(config.listen)?;
-    if args.fetch_model && matches!(config.embedding, Wanted::Native) {
+    if args.fetch_model && wants_native(&config) {
         models::fetch_missing(&args.model, out)?;
     }
-    let engine = embedding::engine(&config, &args.model, &env)?;
-    let found = engine.as_deref().map(|engine| try_out(engine, &config)).transpose()?.unwrap_or(false);
-    // What is configured binds the data at once; the built-in engine only when its file is there.
-    let binds = found || matches!(config.embedding, Wanted::Remote(_));
-    let id = engine.as_deref().filter(|_| binds).map(|engine| model_id(engine));
-    let store = Arc::new(store(&config, &env, id.as_ref(), out)?);
+    let (store, engines, bound) = with_engines(&config, &args.model, &env, out)?;
+    let store = Arc::new(store);
     for ailing in store.ailing() {
         tracing::error!(tenant = %ailing.tenant, "not served, the others are: {}", ailing.reason);
     }
-    if let (Some(engine), Some(id)) = (&engine, &id) {
-        recognise(&**engine, &store, id, found)?;
-    }
-    let model = engine.as_ref().map(embedding::for_app);
-    let app = Arc::new(wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model)?);
+    let model = engines.present.as_ref().map(embedding::for_app);
+    let app = wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model)?;
     drop(entered);
-    if let Some(engine) = engine {
-        let tended = Tended::new(engine, Arc::clone(&store), Arc::clone(&env), id.is_some());
-        // It ends with the runtime; what it was doing is one small transaction, or none.
+    // Both end with the runtime; what they were doing is one small transaction, or none.
+    if engines.present.is_some() || engines.next.is_some() {
+        let tended = Tended::new(&engines, Arc::clone(&store), Arc::clone(&env), bound);
         drop(runtime.spawn(embedding::tend(tended)));
     }
+    let (app, progress) = match &engines.next {
+        Some(next) => {
+            let coming = Coming::new(Arc::clone(next), Arc::clone(&store), Arc::clone(&env));
+            let (app, progress) = (app.with_next_model(coming.for_app()), coming.progress());
+            drop(runtime.spawn(embedding::come(coming)));
+            (app, progress)
+        }
+        None => (app, told_complete(&engines)),
+    };
+    let app = Arc::new(app);
     runtime.block_on(async {
         let listener = socket.listen(BACKLOG).with_context(|| cannot_listen(config.listen))?;
         let address = listener.local_addr()?;
@@ -92,6 +95,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
         )?;
         let face = Face::new(app, Arc::clone(&env), config.limits)
             .with_ready(ready::of(store, env))
+            .with_progress(progress)
             .with_connectors(connectors.signals());
         let (stop, stopping) = watch::channel(false);
         let told = async move {
@@ -162,21 +166,68 @@ fn survive_size_limit() -> Option<Signal> {
     tokio::signal::unix::signal(SignalKind::from_raw(SIGXFSZ)).ok()
 }
 
+/// Whether the built-in engine is wanted, now or next.
+fn wants_native(config: &Config) -> bool {
+    config.embedding == Wanted::Native || config.next_embedding == Some(Wanted::Native)
+}
+
+/// The data, and the engines for them. The last says whether the data are bound to the present engine's model.
+fn with_engines(
+    config: &Config,
+    places: &ModelPlaces,
+    env: &Arc<dyn Env>,
+    out: &mut Out,
+) -> anyhow::Result<(Sqlite, Engines, bool)> {
+    let engines = Engines::of(config, places, env)?;
+    // Whether a change is over is told by the data alone, and then the former engine need not be there any more.
+    let early = match &engines.next {
+        Some(_) if wiring::exists(config) => Some(wiring::open(config, env, None)?),
+        Some(_) | None => None,
+    };
+    let recorded = early.as_ref().map(Sqlite::model).transpose()?.flatten();
+    let engines = engines.for_data(recorded.as_ref());
+    let present = engines.present.as_deref();
+    let found = present.map(try_out).transpose()?.unwrap_or(false);
+    // What is configured binds the data at once; the built-in engine only when its file is there.
+    let id = present.filter(|engine| found || engine.is_described()).map(|engine| model_id(engine));
+    let store = match early {
+        Some(store) => {
+            if let Some(id) = &id {
+                store.adopt_model(id).context("the data are of another model")?;
+            }
+            store
+        }
+        None => store(config, env, id.as_ref(), out)?,
+    };
+    if let (Some(engine), Some(id)) = (present, &id) {
+        recognise(engine, &store, id, found)?;
+    }
+    Ok((store, engines, id.is_some()))
+}
+
+/// What is told of a change that is over, and nothing without one.
+fn told_complete(engines: &Engines) -> Progress {
+    match &engines.present {
+        Some(engine) if engines.changed => {
+            tracing::info!(
+                "the change of the embedding model is complete: make [next_embedding] the new [embedding] of the \
+                 configuration"
+            );
+            Progress::to(engine.descriptor().id(), Stage::Complete)
+        }
+        Some(_) | None => Progress::default(),
+    }
+}
+
 /// Whether the engine can be used now, or a line in the log that says why not.
 ///
 /// # Errors
 /// The operator configured a server that cannot be used as it is configured.
-fn try_out(engine: &dyn Engine, config: &Config) -> anyhow::Result<bool> {
+fn try_out(engine: &dyn Engine) -> anyhow::Result<bool> {
     match engine.try_out() {
         Ok(()) => Ok(true),
-        Err(Unfit::Away(why)) => {
-            tracing::warn!("retrieval is lexical: {why}");
-            Ok(false)
-        }
-        Err(Unfit::Wrong(why)) if matches!(config.embedding, Wanted::Remote(_)) => {
-            bail!("{why}; --no-model starts without")
-        }
-        Err(Unfit::Wrong(why)) => {
+        Err(Unfit::Wrong(why)) if engine.is_described() => bail!("{why}; --no-model starts without"),
+        Err(Unfit::Away(why) | Unfit::Wrong(why)) => {
             tracing::warn!("retrieval is lexical: {why}");
             Ok(false)
         }

@@ -302,6 +302,10 @@ impl Engine for Remote {
         (state.admitted, state.wait_ms) = (true, 0);
     }
 
+    fn is_described(&self) -> bool {
+        true
+    }
+
     fn reference(&self) -> Option<Vec<f32>> {
         self.state().reference.clone()
     }

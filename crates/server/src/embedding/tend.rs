@@ -12,6 +12,7 @@ use merkwelt_inference::Embedder;
 use merkwelt_store::Error;
 use merkwelt_store_sqlite::{FillPlace, Sqlite};
 
+use super::Engines;
 use super::probe::Unfit;
 use crate::model::BlockingThreads;
 
@@ -28,6 +29,12 @@ pub trait Engine: Embedder + std::fmt::Debug {
 
     /// Takes it into use, after it was tried out and its vectors belong to the data.
     fn admit(&self);
+
+    /// Whether the operator described its model: then the data are bound to it even while it is away, and what is
+    /// wrong with it is for the operator to mend.
+    fn is_described(&self) -> bool {
+        false
+    }
 
     /// The vector by which the same model is recognised, if its weights cannot be looked at.
     fn reference(&self) -> Option<Vec<f32>> {
@@ -60,15 +67,18 @@ pub fn for_app(engine: &Arc<dyn Engine>) -> EmbeddingModel {
 }
 
 /// How often it is looked whether there is something to do.
-const LOOK: Duration = Duration::from_secs(2);
+pub(super) const LOOK: Duration = Duration::from_secs(2);
 /// The longest pause between two small transactions.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// When a text that could not be embedded is tried again: after a minute, then ever later.
 const RETRY_MS: (i64, i64) = (60_000, 3_600_000);
 
-/// An engine and the data that it makes vectors for.
+/// Engines and the data that they make vectors for.
 pub struct Tended {
-    engine: Arc<dyn Engine>,
+    /// None if the present model has none; then there is a coming one.
+    engine: Option<Arc<dyn Engine>>,
+    /// Of the coming model; it is tried out and admitted by who works on the change.
+    next: Option<Arc<dyn Engine>>,
     store: Arc<Sqlite>,
     env: Arc<dyn Env>,
     work: VecDeque<(TenantId, FillPlace, bool)>,
@@ -100,18 +110,20 @@ pub async fn tend(mut tended: Tended) {
 }
 
 impl Tended {
-    /// Everything is looked through once; `adopted` says that the data were opened with the engine's model.
+    /// Everything is looked through once; `adopted` says that the data were opened with the present engine's model.
     #[must_use]
-    pub fn new(engine: Arc<dyn Engine>, store: Arc<Sqlite>, env: Arc<dyn Env>, adopted: bool) -> Self {
+    pub fn new(engines: &Engines, store: Arc<Sqlite>, env: Arc<dyn Env>, adopted: bool) -> Self {
         let work =
             store.tenant_ids().into_iter().map(|tenant| (tenant, FillPlace::default(), false)).collect();
         let (retry, said) = (BTreeMap::new(), String::new());
-        Self { engine, store, env, work, retry, adopted, filled: 0, said }
+        let (engine, next) = (engines.present.clone(), engines.next.clone());
+        Self { engine, next, store, env, work, retry, adopted, filled: 0, said }
     }
 
     /// One small piece of work. How long to rest after it.
     fn step(&mut self) -> Duration {
-        if !self.engine.is_available() && !self.revive() {
+        let is_there = |engine: &Option<Arc<dyn Engine>>| engine.as_ref().is_some_and(|e| e.is_available());
+        if !is_there(&self.engine) && !self.revive() && !is_there(&self.next) {
             return LOOK;
         }
         self.collect();
@@ -124,14 +136,14 @@ impl Tended {
 
     /// Whether an engine that was away is there again.
     fn revive(&mut self) -> bool {
-        if !self.engine.is_due() {
-            return false;
-        }
-        let tried = self.engine.try_out().and_then(|()| self.adopt());
+        let Some(engine) = self.engine.clone().filter(|engine| engine.is_due()) else { return false };
+        let tried = engine.try_out().and_then(|()| self.adopt(&*engine));
         match tried {
             Ok(()) => {
-                self.engine.admit();
+                engine.admit();
                 self.said.clear();
+                // What waited for it waits no longer.
+                self.retry.values_mut().for_each(|due| *due = (i64::MIN, RETRY_MS.0));
                 tracing::info!("the embedding engine is there: retrieval is hybrid");
                 true
             }
@@ -147,14 +159,14 @@ impl Tended {
     }
 
     /// Binds the data to the engine's model before the first vector of it (I-14).
-    fn adopt(&mut self) -> Result<(), Unfit> {
+    fn adopt(&mut self, engine: &dyn Engine) -> Result<(), Unfit> {
         let wrong = |error: merkwelt_store_sqlite::OpenError| Unfit::Wrong(error.to_string());
-        let id = model_id(&*self.engine);
+        let id = model_id(engine);
         if !self.adopted {
             self.store.adopt_model(&id).map_err(wrong)?;
             self.adopted = true;
         }
-        match self.engine.reference() {
+        match engine.reference() {
             Some(reference) => self.store.keep_reference(&id, &reference).map_err(wrong),
             None => Ok(()),
         }
@@ -183,13 +195,30 @@ impl Tended {
         }
     }
 
+    /// The engine of the model whose vectors a tenant takes.
+    fn engine_of(&self, tenant: &TenantId) -> Result<Arc<dyn Engine>, Error> {
+        let Some(id) = self.store.model_of(tenant)? else {
+            return self.engine.clone().ok_or(Error::NotFound);
+        };
+        let of_tenant = [&self.engine, &self.next].into_iter().flatten().find(|e| model_id(&***e) == id);
+        of_tenant.cloned().ok_or(Error::ModelMismatch)
+    }
+
     fn fill(&mut self, tenant: TenantId, place: FillPlace, failed_before: bool) {
-        let id = model_id(&*self.engine);
-        let mut embed = |texts: &[&str]| embed_passages(&*self.engine, texts);
-        match self.store.fill_some(&tenant, &id, place, &mut embed) {
-            Ok(done) => {
+        let filled = self.engine_of(&tenant).and_then(|engine| {
+            if !engine.is_available() {
+                return Ok(None);
+            }
+            let mut embed = |texts: &[&str]| embed_passages(&*engine, texts);
+            let done = self.store.fill_some(&tenant, &model_id(&*engine), place, &mut embed)?;
+            Ok(Some((done, engine.is_available())))
+        });
+        match filled {
+            // Another engine is there, so the round goes on; this tenant waits for its own.
+            Ok(None) => self.again_later(tenant),
+            Ok(Some((done, is_there))) => {
                 self.filled += done.filled;
-                if !self.engine.is_available() {
+                if !is_there {
                     // It says nothing about the texts. The whole tenant is looked through again.
                     return self.work.push_back((tenant, FillPlace::default(), false));
                 }
@@ -202,6 +231,8 @@ impl Tended {
             }
             // Of a damaged tenant nothing is searched, and one of another model is named at every search.
             Err(Error::Damaged | Error::NotFound) => {}
+            // It changed while the engine was at work.
+            Err(Error::ModelMismatch) if self.engine_of(&tenant).is_ok() => self.want(tenant),
             Err(Error::ModelMismatch) => {
                 tracing::error!(%tenant, "its vectors are of another model: run `merkwelt reembed`");
             }

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::Face;
 use super::problem::{Code, Problem};
+use crate::embedding::Told;
 
 /// Version of the service.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -34,8 +35,35 @@ pub(super) struct ReadyView {
     pub damaged_tenants: Vec<String>,
     /// `lexical` until an embedding model is installed, then `hybrid`.
     pub retrieval: &'static str,
+    /// How far a change of the embedding model is, while one is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub embedding_change: Option<ChangeView>,
     /// Version of the service.
     pub version: &'static str,
+}
+
+/// A change of the embedding model. Searches go on meanwhile.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct ChangeView {
+    /// `gathering` vectors of the coming model, `waiting` for its engine (the log says why), `switching` tenants, or
+    /// `complete`: then make `[next_embedding]` the new `[embedding]` of the configuration.
+    pub state: &'static str,
+    /// The coming model.
+    pub model: String,
+    /// Vectors made since the start of the process.
+    pub made: u64,
+    /// Entries and passages that are known to be without one.
+    pub left: u64,
+    /// Those of them whose text the engine does not take.
+    pub refused: u64,
+}
+
+impl ChangeView {
+    fn of(told: Told) -> Self {
+        let Told { model, stage, made, left, refused } = told;
+        Self { state: stage.name(), model, made, left, refused }
+    }
 }
 
 /// Whether the process lives
@@ -63,7 +91,9 @@ pub(super) async fn readyz(State(face): State<Face>) -> Result<Answer<ReadyView>
     };
     let status = if damaged.is_empty() { "ready" } else { "degraded" };
     let damaged_tenants = damaged.iter().map(ToString::to_string).collect();
-    Ok(Answer(ReadyView { status, damaged_tenants, retrieval: face.app.retrieval(), version: VERSION }))
+    let embedding_change = face.progress.told().map(ChangeView::of);
+    let retrieval = face.app.retrieval();
+    Ok(Answer(ReadyView { status, damaged_tenants, retrieval, embedding_change, version: VERSION }))
 }
 
 /// Metrics
@@ -78,7 +108,11 @@ pub(super) async fn readyz(State(face): State<Face>) -> Result<Answer<ReadyView>
 )]
 pub(super) async fn metrics(State(face): State<Face>) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], face.metrics.render() + &face.connectors.render()).into_response()
+    (
+        [(header::CONTENT_TYPE, kind)],
+        face.metrics.render() + &face.connectors.render() + &face.progress.render(),
+    )
+        .into_response()
 }
 
 /// This document

@@ -42,6 +42,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::connector::Signals;
+use crate::embedding::Progress;
 pub use limits::Limits;
 pub use listen::serve;
 pub(crate) use memories::check as check_memory;
@@ -59,6 +60,7 @@ pub struct Face {
     limits: Limits,
     ready: Ready,
     connectors: Signals,
+    progress: Progress,
     permits: Arc<Semaphore>,
     shares: shares::Shares,
     metrics: Arc<metrics::Registry>,
@@ -76,6 +78,7 @@ impl Face {
             limits,
             ready: Arc::new(|| Ok(Vec::new())),
             connectors: Signals::default(),
+            progress: Progress::default(),
             permits: Arc::new(Semaphore::new(limits.concurrent_requests)),
             shares: shares::Shares::default(),
             metrics: Arc::default(),
@@ -93,6 +96,12 @@ impl Face {
     #[must_use]
     pub fn with_connectors(self, connectors: Signals) -> Self {
         Self { connectors, ..self }
+    }
+
+    /// The same face, telling how far a change of the embedding model is.
+    #[must_use]
+    pub fn with_progress(self, progress: Progress) -> Self {
+        Self { progress, ..self }
     }
 }
 

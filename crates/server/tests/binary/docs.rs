@@ -6,14 +6,20 @@ use std::process::Command;
 
 use clap::Parser as _;
 use merkwelt_server::cli::Cli;
+use merkwelt_server::config::{Config, Places};
 
+use crate::engines::toml;
 use crate::running::Running;
+use crate::scripted::{Mood, Scripted};
 
 const PAGES: [&str; 4] = ["docs/operators.md", "docs/auditors.md", "docs/de/datenschutz.md", "SECURITY.md"];
 
-fn blocks(page: &Path) -> Vec<String> {
+fn blocks(page: &Path, of: &str) -> Vec<String> {
     let text = std::fs::read_to_string(page).unwrap();
-    text.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap().trim().to_owned()).collect()
+    text.split(&format!("```{of}\n"))
+        .skip(1)
+        .map(|b| b.split("```").next().unwrap().trim().to_owned())
+        .collect()
 }
 
 /// A directory with the files that the pages name, and the service they talk to.
@@ -26,6 +32,8 @@ fn stage(dir: &Path) -> Running {
     let fact = serde_json::json!({"kind": "user_fact", "text": "Anna leads the depot"});
     service.person("anna").post("/v1/memories", &fact, None).unwrap().success().unwrap();
     std::fs::write(dir.join("app.key"), &service.keys.app).unwrap();
+    let engine = Scripted::start(Mood::Good);
+    std::fs::write(dir.join("data.toml"), toml("openai", &engine.url, "")).unwrap();
     tenant.post("/v1/groups", &serde_json::json!({"name": "sales"}), None).unwrap().success().unwrap();
     std::fs::create_dir(dir.join("policies")).unwrap();
     std::fs::write(dir.join("policies/travel.md"), "The limit for travel expenses is thirty euros.").unwrap();
@@ -48,7 +56,7 @@ fn every_command_of_the_documentation_runs() {
     let mut made = String::new();
     let mut n_run = 0;
     for page in PAGES {
-        for block in blocks(&root.join(page)) {
+        for block in blocks(&root.join(page), "sh") {
             let arguments: Vec<_> = block.split_whitespace().map(|word| word.trim_matches('"')).collect();
             if arguments.contains(&"models") {
                 // Talks to a package registry; its grammar is checked like that of `serve`.
@@ -82,6 +90,21 @@ fn every_command_of_the_documentation_runs() {
         }
     }
     assert!(n_run >= 9, "only {n_run} commands were found");
+}
+
+#[test]
+fn every_configuration_of_the_documentation_can_be_used() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let places = Places { data_dir: "data".into(), instance_key: None, config: None };
+    let mut n_seen = 0;
+    for block in blocks(&root.join("docs/operators.md"), "toml") {
+        // The others are files that say who may read.
+        if block.starts_with('[') {
+            Config::parse(&block, &places, None).unwrap_or_else(|error| panic!("{block}\n{error:#}"));
+            n_seen += 1;
+        }
+    }
+    assert!(n_seen >= 4, "only {n_seen} configurations were found");
 }
 
 /// `mk_<id>_<secret>` as its public part `key_<id>`.

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod apart;
+mod changes;
 mod connectors;
 mod crash;
 mod damage;

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// Components of its vectors.
 pub(crate) const DIMENSION: usize = 8;
 
+/// Components of the vectors of [`Mood::Wide`].
+pub(crate) const WIDE: usize = 12;
+
 /// What it does with a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Mood {
@@ -54,6 +57,9 @@ pub(crate) enum Mood {
     Longest(usize),
     /// Answers right, for another model: the same words point elsewhere.
     AnotherModel,
+    /// Answers right, for a model with more components ([`WIDE`]) in which each topic points where another one does
+    /// in the usual model, and takes so long for each text.
+    Wide(Duration),
     /// Takes no connection for an answer: closes at once.
     Closes,
 }
@@ -226,7 +232,7 @@ fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<(
                 socket.write_all(&b"0.1,".repeat(16 * 1024))?;
             }
         }
-        Mood::Slow(each) => {
+        Mood::Slow(each) | Mood::Wide(each) => {
             std::thread::sleep(*each * u32::try_from(texts.len()).unwrap());
             respond(socket, 200, "", &document(call, mood))
         }
@@ -330,6 +336,13 @@ fn vector(text: &str, mood: &Mood) -> String {
     }
     if *mood == Mood::AnotherModel {
         numbers.reverse();
+    }
+    let mut numbers = numbers.to_vec();
+    if matches!(mood, Mood::Wide(_)) {
+        // Whoever compared the first components would take contracts for tea and gardens for ships.
+        numbers.swap(0, 3);
+        numbers.swap(1, 2);
+        numbers.resize(WIDE, 0.01);
     }
     let scale = if *mood == Mood::Long { 1_000.0 } else { 1.0 };
     let mut numbers: Vec<Value> = numbers.iter().map(|number| json!(number * scale)).collect();
