@@ -1,4 +1,4 @@
-//! The encoder behind a pipe, for measurements from outside (`benches/onnxruntime.py`).
+//! The encoder behind a pipe, for measurements from outside (`benches/against_onnxruntime.py`).
 //!
 //! Says `start`, waits for a line, loads the model in the directory it was given and says with which
 //! instructions it works. Then each line is `{"role": "query", "texts": [..], "repeat": 20}`; it embeds the
