@@ -166,15 +166,29 @@ pub fn cosine(a: &[f32], b: &[f32]) -> Option<f32> {
     if a.len() != b.len() {
         return None;
     }
-    let (mut product, mut square_a, mut square_b) = (0.0_f64, 0.0_f64, 0.0_f64);
-    for (x, y) in a.iter().zip(b) {
-        let (x, y) = (f64::from(*x), f64::from(*y));
-        product += x * y;
-        square_a += x * x;
-        square_b += y * y;
+    // Eight sums side by side, which the compiler turns into vector instructions. The order of adding is fixed, so
+    // every backend arrives at the same bits.
+    let mut sums = [[0.0_f64; 8]; 3];
+    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (a, b) in a.iter().zip(b) {
+        add_products(&mut sums, a, b);
     }
+    add_products(&mut sums, rest_a, rest_b);
+    let [product, square_a, square_b] = sums.map(|sums| sums.iter().sum::<f64>());
     let norm = (square_a * square_b).sqrt();
     (norm > 0.0 && norm.is_finite()).then(|| narrow(product / norm))
+}
+
+/// Adds the products of eight components, or fewer, to the sums of products and squares.
+#[inline]
+fn add_products([products, squares_a, squares_b]: &mut [[f64; 8]; 3], a: &[f32], b: &[f32]) {
+    let sums = products.iter_mut().zip(squares_a).zip(squares_b);
+    for (((product, square_a), square_b), (a, b)) in sums.zip(a.iter().zip(b)) {
+        let (a, b) = (f64::from(*a), f64::from(*b));
+        *product += a * b;
+        *square_a += a * a;
+        *square_b += b * b;
+    }
 }
 
 /// The score a record is ranked by: the lexical score plus `(cosine - floor) / span` where that is positive.

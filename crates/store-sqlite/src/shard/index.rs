@@ -10,7 +10,7 @@ use merkwelt_store::Error;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::record::RecordId;
 
-use crate::shard::postings::{Bulk, Postings, ROWS_MAX, Term};
+use crate::shard::postings::{Bulk, Hits, Postings, ROWS_MAX, Term};
 use crate::shard::vectors::Vectors;
 
 /// The kind code of a turn; memories have those of their kinds.
@@ -244,9 +244,9 @@ impl Shard {
         u64::try_from(owned).unwrap_or(u64::MAX)
     }
 
-    /// Calls `found` with each row of a term and how often it occurs there.
-    pub(crate) fn each_hit(&self, term: &str, found: impl FnMut(u32, u32)) {
-        self.postings.each(Term::of(term), found);
+    /// The rows of a term in ascending order, each with how often it occurs there.
+    pub(crate) fn hits(&self, term: &str) -> Hits<'_> {
+        self.postings.hits(Term::of(term))
     }
 
     /// Gives back the places of dead rows once they are a quarter of all.
@@ -302,19 +302,18 @@ impl Shard {
     pub(crate) fn dump(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for (number, row) in self.rows.iter().enumerate().filter(|(_, row)| !row.dead) {
-            let number = u32::try_from(number).unwrap();
             let name = |names: &Names, of: u32| {
                 names.numbers.iter().find(|(_, number)| **number == of).map(|(name, _)| name.clone())
             };
             let mut terms = Vec::new();
             for term in self.postings.terms() {
-                self.postings.each(term, |hit, count| {
-                    if hit == number {
-                        terms.push(format!("{term:?}*{count}"));
-                    }
-                });
+                let here = self.postings.hits(term).filter(|(hit, _)| usize::try_from(*hit) == Ok(number));
+                terms.extend(here.map(|(_, count)| format!("{term:?}*{count}")));
             }
             let probe = crate::shard::vectors::Probe::of(&[0.3, -0.2, 0.5, 0.1]).unwrap();
+            let mut cosines = Vec::new();
+            self.vectors.cosines(&[number], &probe, &mut cosines);
+            let number = u32::try_from(number).unwrap();
             lines.push(format!(
                 "{:?} r{} {:?} {:?} {}..{} at {} kind {} length {} {:?} {terms:?} {:?}",
                 row.id().unwrap(),
@@ -327,7 +326,7 @@ impl Shard {
                 row.kind,
                 row.length,
                 self.metadata.get(&number),
-                self.vectors.cosines(&[number], &probe),
+                cosines,
             ));
         }
         lines.sort();

@@ -32,8 +32,12 @@ pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
     let rows: usize = db.query_row(count, [], |row| row.get(0)).sql()?;
     let mut shard = Shard::to_build(rows);
     let mut scratch = Scratch::default();
-    // In the order of owners, so that each key is unwrapped once.
-    let sql = format!("SELECT {MEMORY_COLUMNS} FROM memories WHERE {RANKED} ORDER BY owner");
+    // In the order of owners, so that each key is unwrapped once. The index is named, because with another one
+    // whole rows would be sorted, and read in the order of their ids from all over the file.
+    let sql = format!(
+        "SELECT {MEMORY_COLUMNS} FROM memories INDEXED BY memories_by_owner WHERE {RANKED}
+         ORDER BY owner_kind, owner"
+    );
     let mut statement = db.prepare(&sql).sql()?;
     let mut rows = statement.query([]).sql()?;
     while let Some(row) = rows.next().sql()? {

@@ -80,16 +80,10 @@ impl Postings {
         Hit::new(row, count)
     }
 
-    /// Calls `found` with each row of a term and how often it occurs there.
-    pub(crate) fn each(&self, term: Term, mut found: impl FnMut(u32, u32)) {
+    /// The rows of a term in ascending order, each with how often it occurs there.
+    pub(crate) fn hits(&self, term: Term) -> Hits<'_> {
         let late = self.late.get(&term).map_or(&[][..], Vec::as_slice);
-        for hit in self.of_run(term).iter().chain(late) {
-            let mut count = hit.count();
-            if count == COUNT_MAX {
-                count = self.large.get(&(term, hit.row())).copied().unwrap_or(count);
-            }
-            found(hit.row(), count);
-        }
+        Hits { term, large: &self.large, run: self.of_run(term).iter(), late: late.iter() }
     }
 
     fn of_run(&self, term: Term) -> &[Hit] {
@@ -164,6 +158,29 @@ impl Postings {
     }
 }
 
+/// The rows of one term.
+#[derive(Clone)]
+pub(crate) struct Hits<'p> {
+    term: Term,
+    large: &'p BTreeMap<(Term, u32), u32>,
+    run: std::slice::Iter<'p, Hit>,
+    late: std::slice::Iter<'p, Hit>,
+}
+
+impl Iterator for Hits<'_> {
+    type Item = (u32, u32);
+
+    fn next(&mut self) -> Option<(u32, u32)> {
+        // INVARIANT: rows beside the run came later, so their numbers are higher than those of the run.
+        let hit = self.run.next().or_else(|| self.late.next())?;
+        let mut count = hit.count();
+        if count == COUNT_MAX {
+            count = self.large.get(&(self.term, hit.row())).copied().unwrap_or(count);
+        }
+        Some((hit.row(), count))
+    }
+}
+
 /// The terms of rows that are taken in at once: sorted once instead of one by one.
 #[derive(Default)]
 pub(crate) struct Bulk {
@@ -191,9 +208,7 @@ mod tests {
     use super::*;
 
     fn found(postings: &Postings, term: &str) -> Vec<(u32, u32)> {
-        let mut rows = Vec::new();
-        postings.each(Term::of(term), |row, count| rows.push((row, count)));
-        rows
+        postings.hits(Term::of(term)).collect()
     }
 
     fn terms(words: &[&str]) -> Vec<Term> {

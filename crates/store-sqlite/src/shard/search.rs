@@ -14,6 +14,7 @@ use merkwelt_store::ranking::{QueryTerms, Scorer, VisibleStats, fuse};
 
 use crate::rows::kind_code;
 use crate::shard::index::{NONE, PASSAGE, Row, Shard, TURN};
+use crate::shard::postings::Hits;
 use crate::shard::vectors::Probe;
 
 /// Hits that are ranked again by their exact vectors, at most.
@@ -164,41 +165,85 @@ pub(crate) fn search_where(
     passes: impl Fn(u32, &Row) -> bool,
 ) -> Result<Proposals, Error> {
     let mut stats = VisibleStats::default();
-    let mut place = vec![HIDDEN; shard.rows.len()];
-    let mut numbers = Vec::new();
-    for ((number, row), place) in (0_u32..).zip(&shard.rows).zip(&mut place) {
-        if passes(number, row) {
-            stats.observe(row.length);
-            *place = UNHIT;
-            numbers.push(number);
-        }
-    }
-    let lexical = Lexical::of(shard, &QueryTerms::of(query.question.expose()), stats, place);
-    let cosines = probe.map(|probe| shard.vectors.cosines(&numbers, probe));
+    let passed = Passed::of(&shard.rows, &mut stats, passes);
+    let mut lexical = Lexical::of(shard, QueryTerms::of(query.question.expose()), stats, &passed);
     let fusion = query.vector.as_ref().map(|(_, fusion)| *fusion);
     let (floor, span) = fusion.map_or((1.0, 1.0), |fusion| (fusion.floor, fusion.span.max(f32::EPSILON)));
-    let cosines = cosines.into_iter().flatten().chain(std::iter::repeat(None));
-    let scored = numbers.iter().zip(cosines).filter_map(|(number, cosine)| {
-        let at = usize::try_from(*number).ok()?;
-        let row = shard.rows.get(at)?;
-        let lexical = lexical.score(at, row.length);
-        let total = fuse(lexical, cosine, fusion).total;
-        let off = shard.vectors.slack(at);
-        // Below the floor a cosine counts nothing, however far off it is.
-        let counts = cosine.is_some_and(|cosine| cosine + off > floor);
-        let slack = if counts { off / span } else { 0.0 };
-        Some(Scored { total, row, lexical, slack, vector: cosine.is_some() })
-    });
-    let mut scored: Vec<Scored<'_>> = scored.collect();
     let wanted = query.k.get();
-    keep_possible(&mut scored, wanted);
-    best(&mut scored, if probe.is_some() { RERANK_MAX.max(wanted) } else { wanted });
+    let mut best = Best::of(wanted);
+    let (mut numbers, mut cosines) = (Vec::with_capacity(BLOCK), Vec::with_capacity(BLOCK));
+    for first in (0..shard.rows.len()).step_by(BLOCK) {
+        numbers.clear();
+        passed.list(first, &mut numbers);
+        lexical.count(first);
+        cosines.clear();
+        match probe {
+            Some(probe) => shard.vectors.cosines(&numbers, probe, &mut cosines),
+            None => cosines.resize(numbers.len(), None),
+        }
+        for (at, cosine) in numbers.iter().zip(&cosines) {
+            let Some(row) = shard.rows.get(*at) else { continue };
+            let lexical = lexical.score(at - first, row.length);
+            let total = fuse(lexical, *cosine, fusion).total;
+            let off = shard.vectors.slack(*at);
+            // Below the floor a cosine counts nothing, however far off it is.
+            let counts = cosine.is_some_and(|cosine| cosine + off > floor);
+            let slack = if counts { off / span } else { 0.0 };
+            best.offer(Scored { total, row, lexical, slack, vector: cosine.is_some() });
+        }
+    }
+    let scored = best.end(if probe.is_some() { RERANK_MAX.max(wanted) } else { wanted });
     let rows = scored.into_iter().map(|scored| Proposal {
         row: scored.row.clone(),
         lexical: scored.lexical,
         vector: scored.vector,
     });
     Ok(Proposals { rows: rows.collect(), considered: stats.documents })
+}
+
+/// Rows that are scored together. What is needed of them stays in the nearest cache, and nothing that a search
+/// sets aside grows with the number of rows but a bit for each.
+const BLOCK: usize = 512;
+/// Rows that share a word of [`Passed`].
+const WORD: usize = 64;
+
+/// Which rows passed the predicate: a bit for each.
+struct Passed(Vec<u64>);
+
+impl Passed {
+    fn of(rows: &[Row], stats: &mut VisibleStats, passes: impl Fn(u32, &Row) -> bool) -> Self {
+        let mut words = Vec::with_capacity(rows.len() / WORD + 1);
+        // Fewer than 2²⁴ rows have a number.
+        let mut numbers = 0_u32..;
+        for rows in rows.chunks(WORD) {
+            let mut word = 0_u64;
+            for (bit, (row, number)) in rows.iter().zip(&mut numbers).enumerate() {
+                if passes(number, row) {
+                    stats.observe(row.length);
+                    word |= 1 << bit;
+                }
+            }
+            words.push(word);
+        }
+        Self(words)
+    }
+
+    fn holds(&self, row: u32) -> bool {
+        let word = usize::try_from(row).ok().and_then(|row| self.0.get(row / WORD));
+        word.is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    /// The rows of the block that begins with `first`.
+    fn list(&self, first: usize, numbers: &mut Vec<usize>) {
+        let words = self.0.iter().enumerate().skip(first / WORD).take(BLOCK / WORD);
+        for (at, word) in words {
+            let mut left = *word;
+            while left != 0 {
+                numbers.push(at * WORD + usize::try_from(left.trailing_zeros()).unwrap_or(0));
+                left &= left - 1;
+            }
+        }
+    }
 }
 
 /// Whether a search with the eyes of every audience at once finds a row of this source: what is asked after a
@@ -230,76 +275,110 @@ struct Scored<'s> {
     vector: bool,
 }
 
-/// Drops what cannot be among the wanted even if every cosine is off as far as it may be.
-fn keep_possible(scored: &mut Vec<Scored<'_>>, wanted: usize) {
-    let Some(last) = wanted.checked_sub(1).filter(|last| *last < scored.len()) else { return };
-    let mut sure: Vec<f32> = scored.iter().map(|scored| scored.total - scored.slack).collect();
-    let (_, least, _) = sure.select_nth_unstable_by(last, |a, b| b.total_cmp(a));
-    scored.retain(|scored| scored.total + scored.slack >= *least);
+/// What may be among the wanted, though every cosine be off as far as it may be.
+struct Best<'s> {
+    scored: Vec<Scored<'s>>,
+    wanted: usize,
+    /// What so many as are wanted reach for sure.
+    least: f32,
+    /// How many there may be before those are dropped that have fallen behind.
+    full: usize,
 }
 
-/// A row that did not pass the predicate, and one that passed and has none of the terms.
-const HIDDEN: u32 = u32::MAX;
-const UNHIT: u32 = u32::MAX - 1;
-
-/// The lexical scores of the rows that passed.
-struct Lexical {
-    /// By row: [`HIDDEN`], [`UNHIT`], or where its counts stand.
-    place: Vec<u32>,
-    /// The counts of all terms, for each row that has at least one.
-    counts: Vec<u32>,
-    width: usize,
-    scorer: Scorer,
-}
-
-impl Lexical {
-    fn of(shard: &Shard, terms: &QueryTerms, stats: VisibleStats, mut place: Vec<u32>) -> Self {
-        let mut terms = terms.clone();
-        let width = terms.len();
-        let mut counts: Vec<u32> = Vec::new();
-        let mut found = Vec::with_capacity(width);
-        for (term_number, term) in terms.iter().enumerate() {
-            let mut documents = 0_u64;
-            shard.each_hit(term, |row, count| {
-                let place = usize::try_from(row).ok().and_then(|row| place.get_mut(row));
-                let Some(place) = place.filter(|place| **place != HIDDEN) else { return };
-                documents += 1;
-                if *place == UNHIT {
-                    // Fewer than 2²⁴ rows have a place.
-                    *place = u32::try_from(counts.len() / width.max(1)).unwrap_or(UNHIT);
-                    counts.resize(counts.len() + width, 0);
-                }
-                let at = usize::try_from(*place).unwrap_or(usize::MAX).saturating_mul(width) + term_number;
-                if let Some(to) = counts.get_mut(at) {
-                    *to = count;
-                }
-            });
-            found.push(documents);
-        }
-        terms.set_document_frequencies(found);
-        let scorer = Scorer::new(stats, &terms);
-        Self { place, counts, width, scorer }
+impl<'s> Best<'s> {
+    fn of(wanted: usize) -> Self {
+        let full = wanted.saturating_mul(4).max(BLOCK / 4);
+        Self { scored: Vec::with_capacity(full), wanted, least: f32::NEG_INFINITY, full }
     }
 
-    /// The score of a row of `length` terms.
-    fn score(&self, row: usize, length: u32) -> f32 {
-        let place = self.place.get(row).copied().unwrap_or(HIDDEN);
-        if place >= UNHIT {
+    fn offer(&mut self, scored: Scored<'s>) {
+        // INVARIANT: the least only rises, so what is below it now will not be wanted later.
+        if scored.total + scored.slack < self.least {
+            return;
+        }
+        self.scored.push(scored);
+        if self.scored.len() >= self.full {
+            self.drop_impossible();
+            self.full = self.full.max(self.scored.len() * 2);
+        }
+    }
+
+    fn drop_impossible(&mut self) {
+        let Some(last) = self.wanted.checked_sub(1).filter(|last| *last < self.scored.len()) else { return };
+        let mut sure: Vec<f32> = self.scored.iter().map(|scored| scored.total - scored.slack).collect();
+        let (_, least, _) = sure.select_nth_unstable_by(last, |a, b| b.total_cmp(a));
+        self.least = *least;
+        self.scored.retain(|scored| scored.total + scored.slack >= *least);
+    }
+
+    /// At most so many, the best first.
+    fn end(mut self, at_most: usize) -> Vec<Scored<'s>> {
+        self.drop_impossible();
+        if self.scored.len() > at_most {
+            self.scored.select_nth_unstable_by(at_most, order);
+            self.scored.truncate(at_most);
+        }
+        self.scored.sort_unstable_by(order);
+        self.scored
+    }
+}
+
+/// The lexical scores of the rows that passed, block by block.
+struct Lexical<'s> {
+    scorer: Scorer,
+    /// For each term the hits that no block has taken yet.
+    left: Vec<std::iter::Peekable<Hits<'s>>>,
+    /// How often the rows of the block have each term, and which of them has any.
+    counts: Vec<u32>,
+    hit: [bool; BLOCK],
+}
+
+impl<'s> Lexical<'s> {
+    fn of(shard: &'s Shard, mut terms: QueryTerms, stats: VisibleStats, passed: &Passed) -> Self {
+        let hits: Vec<Hits<'s>> = terms.iter().map(|term| shard.hits(term)).collect();
+        let found = |hits: &Hits<'s>| hits.clone().filter(|(row, _)| passed.holds(*row)).count();
+        // INVARIANT: R-023, a term weighs what it weighs among the rows that passed.
+        let found: Vec<u64> =
+            hits.iter().map(|hits| u64::try_from(found(hits)).unwrap_or(u64::MAX)).collect();
+        terms.set_document_frequencies(found);
+        Self {
+            scorer: Scorer::new(stats, &terms),
+            counts: vec![0; hits.len() * BLOCK],
+            left: hits.into_iter().map(Iterator::peekable).collect(),
+            hit: [false; BLOCK],
+        }
+    }
+
+    /// Goes on to the block that begins with `first`.
+    fn count(&mut self, first: usize) {
+        if self.hit.contains(&true) {
+            self.counts.fill(0);
+            self.hit.fill(false);
+        }
+        let width = self.left.len();
+        for (term, hits) in self.left.iter_mut().enumerate() {
+            let of_block =
+                |row: u32| usize::try_from(row).ok().and_then(|row| row.checked_sub(first)).unwrap_or(BLOCK);
+            while let Some((row, count)) = hits.next_if(|(row, _)| of_block(*row) < BLOCK) {
+                let at = of_block(row);
+                if let (Some(to), Some(hit)) = (self.counts.get_mut(at * width + term), self.hit.get_mut(at))
+                {
+                    *to = count;
+                    *hit = true;
+                }
+            }
+        }
+    }
+
+    /// The score of a row of `length` terms, by its place in the block.
+    fn score(&self, at: usize, length: u32) -> f32 {
+        if !self.hit.get(at).copied().unwrap_or(false) {
             return 0.0;
         }
-        let at = usize::try_from(place).unwrap_or(usize::MAX).saturating_mul(self.width);
-        let frequencies = self.counts.get(at..at.saturating_add(self.width));
+        let from = at * self.left.len();
+        let frequencies = self.counts.get(from..from + self.left.len());
         frequencies.map_or(0.0, |frequencies| self.scorer.lexical(frequencies, length))
     }
-}
-
-/// Keeps the best in order.
-fn best(scored: &mut Vec<Scored<'_>>, wanted: usize) {
-    if scored.len() > wanted {
-        scored.select_nth_unstable_by(wanted, order);
-        scored.truncate(wanted);
-    }
-    scored.sort_unstable_by(order);
 }
 
 /// Memories, turns, passages: the order of `RecordId`.
@@ -314,4 +393,162 @@ fn order(a: &Scored<'_>, b: &Scored<'_>) -> Ordering {
         .then_with(|| b.row.written_at.cmp(&a.row.written_at))
         .then_with(|| class(a.row.kind).cmp(&class(b.row.kind)))
         .then_with(|| a.row.key.cmp(&b.row.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::LazyLock;
+
+    use merkwelt_domain::memory::Kind;
+    use merkwelt_domain::{Content, Timestamp};
+    use merkwelt_store::query::{Fusion, KindSet, ModelId, TopK, Vector};
+    use merkwelt_store::ranking::cosine;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::shard::Term;
+    use crate::shard::index::{Entry, RowKey};
+    use crate::terms;
+
+    const ROWS: u32 = 1_500;
+    static SHARD: LazyLock<Shard> = LazyLock::new(shard);
+
+    fn key(number: u32) -> RowKey {
+        (*b"aaaaaaaaaaaaaaaaaaaaaaaaaa", number)
+    }
+
+    /// A text with frequent and rare words, and a vector; every seventh row has none.
+    fn row(number: u32) -> (Vec<Term>, Option<[f32; 16]>) {
+        let mut text = format!("tea {} row{number}", "delivery ".repeat((number % 5) as usize));
+        if number.is_multiple_of(97) {
+            text.push_str(&"late ".repeat(300));
+        }
+        let component =
+            |at: u32| f32::from(u16::try_from((number * 7919 + at * 104_729) % 2003).unwrap()) - 1001.0;
+        let vector = std::array::from_fn(|at| component(u32::try_from(at).unwrap()));
+        (terms::of(&text), (!number.is_multiple_of(7)).then_some(vector))
+    }
+
+    /// Half of the rows were there when the shard was built, the others came later.
+    fn shard() -> Shard {
+        let mut shard = Shard::to_build(ROWS as usize / 2);
+        for number in 0..ROWS {
+            let (terms, vector) = row(number);
+            let entry = Entry {
+                key: key(number),
+                seq: i64::from(number),
+                revision: 1,
+                owner: "sub_a".to_owned(),
+                kind: kind_code(Kind::UserFact),
+                conversation: None,
+                valid_from: 0,
+                end: i64::MAX,
+                written_at: i64::from(number),
+                terms,
+                metadata: None,
+                vector: vector.as_ref().map(<[f32; 16]>::as_slice),
+            };
+            shard.insert(entry).unwrap();
+            if number == ROWS / 2 {
+                shard.built();
+            }
+        }
+        shard
+    }
+
+    fn query(values: Option<[f32; 16]>) -> RecallQuery {
+        let vector = |values: [f32; 16]| {
+            let vector = Vector { model: ModelId::new("test", "1", 16), values: values.to_vec() };
+            (vector, Fusion { floor: 0.1, span: 0.5 })
+        };
+        RecallQuery {
+            question: Content::question("late tea delivery row1203", 1000).unwrap(),
+            vector: values.map(vector),
+            k: TopK::new(10).unwrap(),
+            kinds: KindSet::all().rankable(),
+            turns: Turns::All,
+            documents: true,
+            conversation: None,
+            metadata: Vec::new(),
+            interval: None,
+            now: Timestamp::from_millis(1),
+        }
+    }
+
+    /// What a plain scan over exact vectors says: of every row that passes its lexical score and the total.
+    fn scanned(query: &RecallQuery, passes: impl Fn(u32) -> bool) -> BTreeMap<u32, (f32, f32)> {
+        let mut terms = QueryTerms::of(query.question.expose());
+        let known: Vec<Term> = terms.iter().map(Term::of).collect();
+        let (mut stats, mut counted) = (VisibleStats::default(), Vec::new());
+        for number in (0..ROWS).filter(|number| passes(*number)) {
+            let (own, vector) = row(number);
+            let times = |term| u32::try_from(own.iter().filter(|other| *other == term).count()).unwrap();
+            let frequencies: Vec<u32> = known.iter().map(times).collect();
+            let length = u32::try_from(own.len()).unwrap();
+            stats.observe(length);
+            terms.observe(&frequencies);
+            counted.push((number, frequencies, length, vector));
+        }
+        let scorer = Scorer::new(stats, &terms);
+        let scored = counted.into_iter().map(|(number, frequencies, length, vector)| {
+            let lexical = scorer.lexical(&frequencies, length);
+            let asked = query.vector.as_ref();
+            let exact = asked.zip(vector).and_then(|((asked, _), kept)| cosine(&asked.values, &kept));
+            (number, (lexical, fuse(lexical, exact, asked.map(|(_, fusion)| *fusion)).total))
+        });
+        scored.collect()
+    }
+
+    #[test]
+    fn a_search_in_many_blocks_proposes_what_a_plain_scan_finds() {
+        for asked in [None, Some(8), Some(1_301)] {
+            let query = query(asked.and_then(|number| row(number).1));
+            let probe = query.vector.as_ref().and_then(|(vector, _)| Probe::of(&vector.values));
+            for step in [1, 3, 400] {
+                let passes = |number: u32| number.is_multiple_of(step);
+                let found = search_where(&SHARD, &query, probe.as_ref(), |number, _| passes(number)).unwrap();
+                let all = scanned(&query, passes);
+                assert_eq!(found.considered, all.len() as u64);
+                for proposal in &found.rows {
+                    assert_eq!(proposal.lexical, all[&proposal.row.key.1].0);
+                }
+                let mut ranked: Vec<(f32, u32)> =
+                    all.iter().map(|(row, (_, total))| (*total, *row)).collect();
+                ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+                let proposed: Vec<u32> = found.rows.iter().map(|proposal| proposal.row.key.1).collect();
+                for (_, wanted) in ranked.iter().take(10) {
+                    assert!(proposed.contains(wanted), "{wanted} of {step} for {asked:?}: {proposed:?}");
+                }
+                if asked.is_none() {
+                    let best: Vec<u32> = ranked.iter().take(10).map(|(_, row)| *row).collect();
+                    assert_eq!(proposed, best);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn nothing_that_may_be_wanted_is_dropped_however_many_are_offered(
+            offered in proptest::collection::vec((0.0f32..1.0, 0.0f32..0.1), 0..2_000),
+            wanted in 1usize..40,
+        ) {
+            let kept = &SHARD.rows[0];
+            let mut best = Best::of(wanted);
+            for (total, slack) in &offered {
+                best.offer(Scored { total: *total, row: kept, lexical: 0.0, slack: *slack, vector: true });
+            }
+            let mut sure: Vec<f32> = offered.iter().map(|(total, slack)| total - slack).collect();
+            sure.sort_by(|a, b| b.total_cmp(a));
+            let least = sure.get(wanted - 1).copied().unwrap_or(f32::NEG_INFINITY);
+            let mut possible: Vec<f32> =
+                offered.iter().filter(|(total, slack)| total + slack >= least).map(|(total, _)| *total).collect();
+            possible.sort_by(|a, b| b.total_cmp(a));
+            let found: Vec<f32> = best.end(usize::MAX).iter().map(|scored| scored.total).collect();
+            prop_assert_eq!(found, possible);
+        }
+    }
 }

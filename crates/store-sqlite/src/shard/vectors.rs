@@ -20,6 +20,8 @@ pub(crate) struct Vectors {
 pub(crate) struct Probe {
     components: Vec<i16>,
     scale: f32,
+    /// The vector instructions there are.
+    level: Level,
 }
 
 impl Probe {
@@ -28,7 +30,7 @@ impl Probe {
         let (norm, largest) = size(values)?;
         let factor = 32_767.0 / largest;
         let components = values.iter().map(|v| narrow_16(v * factor)).collect();
-        Some(Self { components, scale: largest / norm / 32_767.0 })
+        Some(Self { components, scale: largest / norm / 32_767.0, level: Level::new() })
     }
 }
 
@@ -115,11 +117,11 @@ impl Vectors {
         *self = kept;
     }
 
-    /// About the cosines of rows and the question, in their order; `None` for a row that has no vector or one of
-    /// another dimension.
-    pub(crate) fn cosines(&self, rows: &[u32], probe: &Probe) -> Vec<Option<f32>> {
+    /// Adds about the cosines of rows and the question, in their order; `None` for a row that has no vector or one
+    /// of another dimension.
+    pub(crate) fn cosines(&self, rows: &[usize], probe: &Probe, to: &mut Vec<Option<f32>>) {
         // Chosen once for all rows: a function compiled for other instructions is not merged with its caller.
-        dispatch!(Level::new(), simd => self.cosines_with(simd, rows, probe))
+        dispatch!(probe.level, simd => self.cosines_with(simd, rows, probe, to));
     }
 
     #[expect(
@@ -127,21 +129,19 @@ impl Vectors {
         reason = "it must become part of a function compiled for vector instructions"
     )]
     #[inline(always)]
-    fn cosines_with<S: Simd>(&self, _: S, rows: &[u32], probe: &Probe) -> Vec<Option<f32>> {
-        let cosine = |row: &u32| {
-            let row = usize::try_from(*row).ok()?;
-            let scale = *self.scales.get(row)?;
-            if scale == 0.0 || probe.components.len() != self.dimension {
-                return None;
-            }
-            let components = self.components.get(row * self.dimension..(row + 1) * self.dimension)?;
-            Some(dot(components, &probe.components) * scale * probe.scale)
-        };
-        let mut cosines = Vec::with_capacity(rows.len());
+    fn cosines_with<S: Simd>(&self, _: S, rows: &[usize], probe: &Probe, to: &mut Vec<Option<f32>>) {
         for row in rows {
-            cosines.push(cosine(row));
+            let components = self.components.get(row * self.dimension..(row + 1) * self.dimension);
+            let cosine = match (self.scales.get(*row), components) {
+                (Some(scale), Some(components))
+                    if *scale != 0.0 && probe.components.len() == self.dimension =>
+                {
+                    Some(dot(components, &probe.components) * scale * probe.scale)
+                }
+                _ => None,
+            };
+            to.push(cosine);
         }
-        cosines
     }
 
     /// By how much the cosine of a row may be off: four standard deviations of the rounding, which is even
@@ -197,6 +197,12 @@ mod tests {
 
     use super::*;
 
+    fn cosines(vectors: &Vectors, rows: &[usize], probe: &Probe) -> Vec<Option<f32>> {
+        let mut found = Vec::new();
+        vectors.cosines(rows, probe, &mut found);
+        found
+    }
+
     proptest! {
         // `slack` is four standard deviations of the rounding: about one random pair in 16,000 lies outside. The
         // same 256 pairs are drawn each time, so that a red run means a change.
@@ -209,7 +215,7 @@ mod tests {
         ) {
             let mut vectors = Vectors::default();
             vectors.set(0, Some(&a));
-            let near = vectors.cosines(&[0], &Probe::of(&b).unwrap())[0].unwrap();
+            let near = cosines(&vectors, &[0], &Probe::of(&b).unwrap())[0].unwrap();
             let exact = merkwelt_store::ranking::cosine(&a, &b).unwrap();
             prop_assert!((near - exact).abs() < vectors.slack(0), "{near} {exact}");
             prop_assert!(vectors.slack(0) < 0.002, "{}", vectors.slack(0));
@@ -221,7 +227,7 @@ mod tests {
         let ones = vec![1.0_f32; 4096];
         let mut vectors = Vectors::default();
         vectors.set(0, Some(&ones));
-        let near = vectors.cosines(&[0], &Probe::of(&ones).unwrap())[0].unwrap();
+        let near = cosines(&vectors, &[0], &Probe::of(&ones).unwrap())[0].unwrap();
         assert!((near - 1.0).abs() < 1e-3, "{near}");
     }
 
@@ -232,13 +238,13 @@ mod tests {
         vectors.set(2, Some(&[1.0, 0.0]));
         vectors.set(1, Some(&[0.0, 1.0]));
         let probe = Probe::of(&[1.0, 0.0]).unwrap();
-        let cosines = vectors.cosines(&[0, 1, 2, 3], &probe);
-        assert_eq!((cosines[0], cosines[3]), (None, None));
-        assert!(cosines[1].unwrap().abs() < 1e-3);
-        assert!((cosines[2].unwrap() - 1.0).abs() < 1e-3);
+        let found = cosines(&vectors, &[0, 1, 2, 3], &probe);
+        assert_eq!((found[0], found[3]), (None, None));
+        assert!(found[1].unwrap().abs() < 1e-3);
+        assert!((found[2].unwrap() - 1.0).abs() < 1e-3);
         vectors.retain(&[false, false, true]);
-        assert!((vectors.cosines(&[0], &probe)[0].unwrap() - 1.0).abs() < 1e-3);
-        assert_eq!(vectors.cosines(&[0], &Probe::of(&[1.0, 0.0, 0.0]).unwrap()), [None]);
+        assert!((cosines(&vectors, &[0], &probe)[0].unwrap() - 1.0).abs() < 1e-3);
+        assert_eq!(cosines(&vectors, &[0], &Probe::of(&[1.0, 0.0, 0.0]).unwrap()), [None]);
         assert!(Probe::of(&[0.0, 0.0]).is_none());
     }
 }
