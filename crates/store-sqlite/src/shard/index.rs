@@ -161,7 +161,6 @@ impl Shard {
         if number >= ROWS_MAX {
             return Err(Error::Unavailable);
         }
-        self.remove(&entry.key);
         let conversation =
             entry.conversation.as_deref().map_or(Ok(NONE), |name| self.conversations.number(name))?;
         let row = Row {
@@ -179,7 +178,9 @@ impl Shard {
         };
         self.vectors.set(self.rows.len(), entry.vector);
         self.rows.push(row);
-        self.keys.insert(entry.key, number);
+        if let Some(before) = self.keys.insert(entry.key, number) {
+            self.bury(before);
+        }
         if let Some(metadata) = entry.metadata.filter(|map| !map.is_empty()) {
             self.metadata.insert(number, metadata);
         }
@@ -192,7 +193,12 @@ impl Shard {
 
     /// Makes a row dead.
     pub(crate) fn remove(&mut self, key: &RowKey) {
-        let Some(number) = self.keys.remove(key) else { return };
+        if let Some(number) = self.keys.remove(key) {
+            self.bury(number);
+        }
+    }
+
+    fn bury(&mut self, number: u32) {
         self.metadata.remove(&number);
         let Some(at) = usize::try_from(number).ok() else { return };
         self.vectors.set(at, None);

@@ -183,7 +183,7 @@ pub(crate) fn search_where(
         }
         for (at, cosine) in numbers.iter().zip(&cosines) {
             let Some(row) = shard.rows.get(*at) else { continue };
-            let lexical = lexical.score(at - first, row.length);
+            let lexical = lexical.score(at - first, row);
             let total = fuse(lexical, *cosine, fusion).total;
             let off = shard.vectors.slack(*at);
             // Below the floor a cosine counts nothing, however far off it is.
@@ -370,14 +370,14 @@ impl<'s> Lexical<'s> {
         }
     }
 
-    /// The score of a row of `length` terms, by its place in the block.
-    fn score(&self, at: usize, length: u32) -> f32 {
+    /// The score of a row, by its place in the block. Most rows have no term, and are not fetched from memory then.
+    fn score(&self, at: usize, row: &Row) -> f32 {
         if !self.hit.get(at).copied().unwrap_or(false) {
             return 0.0;
         }
         let from = at * self.left.len();
         let frequencies = self.counts.get(from..from + self.left.len());
-        frequencies.map_or(0.0, |frequencies| self.scorer.lexical(frequencies, length))
+        frequencies.map_or(0.0, |frequencies| self.scorer.lexical(frequencies, row.length))
     }
 }
 

@@ -35,6 +35,11 @@ impl Probe {
 }
 
 /// The length of a vector and its largest component; `None` without a direction.
+#[expect(
+    clippy::inline_always,
+    reason = "it must become part of a function compiled for vector instructions"
+)]
+#[inline(always)]
 fn size(values: &[f32]) -> Option<(f32, f32)> {
     // Sixteen side by side, which the compiler turns into vector instructions.
     let (mut squares, mut largest) = ([0.0_f32; 16], [0.0_f32; 16]);
@@ -59,6 +64,18 @@ fn narrow_8(value: f32) -> i8 {
     rounded(value).clamp(-127.0, 127.0) as i8
 }
 
+/// Eight bits of each component.
+#[expect(
+    clippy::inline_always,
+    reason = "it must become part of a function compiled for vector instructions"
+)]
+#[inline(always)]
+fn pack(values: &[f32], factor: f32, to: &mut [i8]) {
+    for (to, value) in to.iter_mut().zip(values) {
+        *to = narrow_8(value * factor);
+    }
+}
+
 /// To be cut off: `round` is a call of a function where the processor may be old.
 fn rounded(value: f32) -> f32 {
     value + 0.5_f32.copysign(value)
@@ -72,7 +89,8 @@ impl Vectors {
 
     /// Sets the vector of row `row`, or that it has none. Rows may be set in any order.
     pub(crate) fn set(&mut self, row: usize, values: Option<&[f32]>) {
-        let sized = values.and_then(|values| Some((values, size(values)?)));
+        let level = Level::new();
+        let sized = values.and_then(|values| Some((values, dispatch!(level, _simd => size(values))?)));
         if self.dimension == 0
             && let Some((values, _)) = sized
         {
@@ -93,9 +111,7 @@ impl Vectors {
             Some((values, (norm, largest))) if values.len() == to.len() => {
                 let factor = 127.0 / largest;
                 *scale = largest / norm / 127.0;
-                for (to, value) in to.iter_mut().zip(values) {
-                    *to = narrow_8(value * factor);
-                }
+                dispatch!(level, _simd => pack(values, factor, to));
             }
             _ => {
                 *scale = 0.0;
