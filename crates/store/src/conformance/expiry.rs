@@ -48,8 +48,17 @@ pub fn r_011_a_narrower_interval_excludes_what_does_not_touch_it(s: &dyn Subject
     let anna = app(s, "anna");
     anna.keep(note("state until two").kind(Kind::ProjectState).until(START + 2000))?;
     anna.keep(note("state until nine").kind(Kind::ProjectState).until(START + 9000))?;
-    s.env().set(START + 1000);
-    for (from, until, expected) in [(1000, 3000, 2), (1999, 3000, 2), (2000, 3000, 1), (9000, 9999, 0)] {
+    anna.keep(note("state from five").kind(Kind::ProjectState).from(START + 5000).until(START + 9000))?;
+    for (now, from, until, expected) in [
+        (1000, 1000, 3000, 2),
+        (1000, 1999, 3000, 2),
+        (1000, 2000, 3000, 1),
+        (1000, 9000, 9999, 0),
+        // What begins where the interval ends does not touch it.
+        (6000, 3000, 5000, 1),
+        (6000, 3000, 5001, 2),
+    ] {
+        s.env().set(START + now);
         let interval = Some(between(START + from, START + until)?);
         let mut query = ask(s, "state")?;
         query.interval = interval;
