@@ -18,9 +18,12 @@ pub struct Late {
     places: ModelPlaces,
     /// With whether it is in use.
     found: RwLock<Option<(Loaded, bool)>>,
-    /// The refused file as it was, so that it is not read again and again.
-    refused: Mutex<Option<(u64, std::time::SystemTime)>>,
+    /// The refused file as it was and why, so that it is not read again and again.
+    refused: Mutex<Option<(Stamp, String)>>,
 }
+
+/// Length and time of a file.
+type Stamp = (u64, std::time::SystemTime);
 
 const AWAY: &str = "the model file is not there";
 
@@ -36,7 +39,7 @@ impl Late {
     }
 
     /// Length and time of the file that would be loaded.
-    fn stamp(&self) -> Option<(u64, std::time::SystemTime)> {
+    fn stamp(&self) -> Option<Stamp> {
         let path = merkwelt_inference::models::find(&self.places.dirs())?;
         let found = std::fs::metadata(path).ok()?;
         Some((found.len(), found.modified().ok()?))
@@ -69,8 +72,8 @@ impl Engine for Late {
         }
         let stamp = self.stamp();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if stamp.is_some() && *refused == stamp {
-            return Err(Unfit::Away(AWAY.to_owned()));
+        if let Some((_, why)) = refused.as_ref().filter(|(known, _)| stamp == Some(*known)) {
+            return Err(Unfit::Away(why.clone()));
         }
         match model::load(&self.places) {
             Ok(loaded) => {
@@ -79,8 +82,9 @@ impl Engine for Late {
             }
             Err(why @ (Without::Unwanted | Without::Missing { .. })) => Err(Unfit::Away(why.to_string())),
             Err(why @ Without::Refused { .. }) => {
-                *refused = stamp;
-                Err(Unfit::Wrong(why.to_string()))
+                let why = why.to_string();
+                *refused = stamp.map(|stamp| (stamp, why.clone()));
+                Err(Unfit::Wrong(why))
             }
         }
     }
@@ -90,5 +94,24 @@ impl Engine for Late {
         if let Some((_, admitted)) = found.as_mut() {
             *admitted = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_file_is_named_with_its_reason_every_time_and_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(merkwelt_inference::models::FILE_NAME), b"another").unwrap();
+        let places = ModelPlaces { model_dir: Some(dir.path().to_path_buf()), no_model: false };
+        let late = Late::new(merkwelt_inference::native::pinned().unwrap(), places);
+        let first = late.try_out().unwrap_err();
+        assert!(
+            matches!(&first, Unfit::Wrong(why) if why.contains("7 bytes instead of 71622400")),
+            "{first}"
+        );
+        assert_eq!(late.try_out(), Err(Unfit::Away(first.to_string())));
     }
 }
