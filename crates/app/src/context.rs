@@ -101,9 +101,13 @@ impl App {
         let offer = self.offer(&findings, wanted, now);
         let fitted = fit(wanted.budget.tokens(), offer, (now, self.counter))
             .map_err(|needed| Error::BudgetTooSmall { needed })?;
+        let (fitted, reranking) =
+            self.rerank_pack(&wanted.question, wanted.budget.tokens(), fitted, now).await;
         let unmatched = unmatched(&findings, &fitted);
         let (pack_id, read_id) = (PackId::random(&*self.env), ReadId::random(&*self.env));
-        let answer = self.answer(&allowed, wanted, &findings, &fitted, unmatched, (&pack_id, &read_id, now));
+        let ids = (&pack_id, &read_id, now);
+        let answer =
+            PackView { reranking, ..self.answer(&allowed, wanted, &findings, &fitted, unmatched, ids) };
         let body = encode(&answer)?;
         let outgoing: Vec<Outgoing> = fitted.lines.iter().map(|line| line.out.clone()).collect();
         let pack = Pack {
@@ -325,6 +329,7 @@ impl App {
             read_id: read_id.to_string(),
             as_of: now.to_string(),
             retrieval: findings.recalled.ranking.name().to_owned(),
+            reranking: None,
             budget: wanted.budget.tokens(),
             tokenizer: self.counter.id().to_owned(),
             scope: view::scope(pass.scope()),
@@ -411,7 +416,7 @@ fn pack_item(line: &Line, pass: &Pass<'_, class::Read>) -> PackItemView {
         valid_from: item.valid_from,
         expires_at: item.expires_at,
         no_expiry_reason: item.no_expiry_reason,
-        score: item.score,
+        score: view::reranked(item.score, line.given),
         citation: item.citation,
         basis: BasisView::of(&line.footings),
         summary: summary_of(line.out.record.record()),

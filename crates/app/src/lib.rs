@@ -22,6 +22,7 @@ mod record;
 mod register;
 mod release;
 mod remember;
+mod reranking;
 mod session;
 mod settings;
 mod sources;
@@ -49,6 +50,7 @@ pub use recall::RecallRequest;
 pub use record::RunContext;
 pub use release::Released;
 pub use remember::{CorrectRequest, IdempotentRequest, StatementRequest};
+pub use reranking::RerankingModel;
 pub use settings::{AnswerLimits, Boundary, DocumentMemory, SessionLimits, Settings};
 pub use sources::{PassageRequest, RemovalReceipt, RevisionReceipt, RevisionRequest, SourceRequest};
 pub use summary::SummaryRequest;
@@ -59,6 +61,7 @@ pub struct App {
     env: Arc<dyn Env>,
     model: Option<EmbeddingModel>,
     next: Option<NextModel>,
+    reranking: Option<RerankingModel>,
     counter: &'static dyn TokenCounter,
     settings: Settings,
     sessions: session::Sessions,
@@ -85,7 +88,18 @@ impl App {
         let sessions = session::Sessions::new(settings.session);
         let answers = answer_cache::Answers::new(settings.answers, &*env);
         let prefixes = pack::Prefixes::default();
-        Self { backend, env, model, next: None, counter, settings, sessions, prefixes, answers }
+        Self {
+            backend,
+            env,
+            model,
+            next: None,
+            reranking: None,
+            counter,
+            settings,
+            sessions,
+            prefixes,
+            answers,
+        }
     }
 
     /// Proves the holder of a presented key.

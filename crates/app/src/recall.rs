@@ -3,6 +3,7 @@
 use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::freshness::{Fresh, admit};
 use merkwelt_domain::{Content, ConversationId, Interval, ReadId, Timestamp};
+use merkwelt_inference::rerank::Score;
 use merkwelt_ledger::read::ReadKind;
 use merkwelt_store::query::{KindSet, RecallQuery, TopK, Turns};
 use merkwelt_store::record::{Candidate, Recalled, Record, Scores};
@@ -58,16 +59,20 @@ impl App {
             self.footings(&allowed, rested_on(turns(admitted.iter().map(|(f, _)| f.get()))), now).await?;
         // A summary is derived from what is found itself.
         admitted.retain(|(fresh, _)| !is_summary(fresh.get()) && !footings.withhold_record(fresh.get()));
+        let (admitted, reranking) =
+            self.rerank_hits(&search.question, admitted, |(fresh, _)| fresh.get()).await;
         let read_id = ReadId::random(&*self.env);
-        let hit = |(fresh, scores): &(Fresh<Record>, Scores)| ItemView {
-            basis: BasisView::of(&footings.of_record(fresh.get())),
-            ..view::item(fresh.get(), Some(scores), allowed.scope())
+        let hit = |((fresh, scores), given): &Hit| {
+            let item = view::item(fresh.get(), Some(scores), allowed.scope());
+            let basis = BasisView::of(&footings.of_record(fresh.get()));
+            ItemView { basis, score: view::reranked(item.score.clone(), *given), ..item }
         };
         let hits = admitted.iter().map(hit).collect();
         let answer = RecallView {
             read_id: read_id.to_string(),
             as_of: now.to_string(),
             retrieval: recalled.ranking.name().to_owned(),
+            reranking,
             scope: view::scope(allowed.scope()),
             considered: recalled.considered,
             hits,
@@ -142,11 +147,12 @@ pub(crate) fn admit_all(
     candidates.into_iter().filter_map(admit_one).collect()
 }
 
-fn outgoing(admitted: Vec<(Fresh<Record>, Scores)>) -> Vec<Outgoing> {
-    let out = |(fresh, scores): (_, Scores)| Outgoing {
-        record: Delivered::Current(fresh),
-        score: Some(scores.total),
-    };
+/// A hit with its scores and that of the reranker.
+type Hit = ((Fresh<Record>, Scores), Option<Score>);
+
+fn outgoing(admitted: Vec<Hit>) -> Vec<Outgoing> {
+    let out =
+        |((fresh, scores), _): Hit| Outgoing { record: Delivered::Current(fresh), score: Some(scores.total) };
     admitted.into_iter().map(out).collect()
 }
 

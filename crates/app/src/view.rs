@@ -5,6 +5,7 @@ use merkwelt_authz::Scope;
 use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_domain::conversation::{Retention, Turn};
 use merkwelt_domain::memory::{Expiry, Layer, Memory, Owner};
+use merkwelt_inference::rerank::Score;
 use merkwelt_store::record::{Record, Scores};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -61,6 +62,9 @@ pub struct ScoreView {
     /// Cosine to the question, if both have a vector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
+    /// What the reranker gave it, if one was asked. Compare it within this answer only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerank: Option<f64>,
 }
 
 /// A delivered fragment.
@@ -131,6 +135,9 @@ pub struct RecallView {
     pub as_of: String,
     /// `lexical` or `hybrid`.
     pub retrieval: String,
+    /// Only where a reranker is configured: `applied`, or `not_applied` if the order is that of the search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reranking: Option<String>,
     /// For whom.
     pub scope: ScopeView,
     /// Records that passed scope, kind and time before ranking.
@@ -263,12 +270,18 @@ pub(crate) fn score(scores: &Scores) -> ScoreView {
         total: rounded(scores.total),
         lexical: rounded(scores.lexical),
         cosine: scores.cosine.map(rounded),
+        rerank: None,
     }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+/// The scores of a hit, with that of the reranker.
+pub(crate) fn reranked(scores: Option<ScoreView>, given: Option<Score>) -> Option<ScoreView> {
+    scores.map(|scores| ScoreView { rerank: given.map(|score| rounded(score.value())), ..scores })
 }
 
 fn rounded(value: f32) -> f64 {

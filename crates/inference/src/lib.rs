@@ -13,6 +13,7 @@ pub mod embed;
 pub mod hash;
 pub mod models;
 pub mod native;
+pub mod rerank;
 pub mod tokens;
 
 pub use descriptor::{Descriptor, Pooling};

@@ -15,6 +15,7 @@ use crate::connector::{RawConnector, Setting};
 use crate::embedding::{RawEmbedding, Wanted};
 use crate::http::Limits;
 use crate::logs::LogPlace;
+use crate::reranking::{self, RawReranker};
 
 /// The configuration file. Every key has a default; an unknown key is an error.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -33,6 +34,7 @@ pub struct RawConfig {
     logs: RawLogs,
     embedding: RawEmbedding,
     next_embedding: Option<RawEmbedding>,
+    reranker: RawReranker,
     connector: Vec<RawConnector>,
 }
 
@@ -183,6 +185,8 @@ pub struct Config {
     pub embedding: Wanted,
     /// Which engine is to take its place while the service serves.
     pub next_embedding: Option<Wanted>,
+    /// The reranker, if one is configured.
+    pub reranker: Option<reranking::Settings>,
     /// Settings of the use cases.
     pub settings: Settings,
     /// Folders that are kept in step with the register of sources.
@@ -274,6 +278,7 @@ impl Config {
             logs: logs(&raw.logs)?,
             embedding: raw.embedding.check()?,
             next_embedding: next_embedding(raw)?,
+            reranker: raw.reranker.check()?,
             settings: settings(raw)?,
             connectors: Setting::all(&raw.connector, &places.data_dir)?,
         })

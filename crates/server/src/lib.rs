@@ -12,4 +12,5 @@ pub mod http;
 mod intake;
 pub mod logs;
 pub mod model;
+pub mod reranking;
 pub mod wiring;

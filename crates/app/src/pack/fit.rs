@@ -5,6 +5,7 @@
 use merkwelt_domain::Timestamp;
 use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_inference::TokenCounter;
+use merkwelt_inference::rerank::{Score, order};
 use merkwelt_store::record::{Record, Scores};
 
 use super::render::{Section, Shown, block, note};
@@ -51,6 +52,8 @@ pub(crate) struct Line {
     pub(crate) why: Why,
     pub(crate) out: Outgoing,
     pub(crate) scores: Option<Scores>,
+    /// What the reranker gave it.
+    pub(crate) given: Option<Score>,
     pub(crate) footings: Vec<(Basis, Footing)>,
     /// What the text says of its footings.
     pub(crate) note: Option<String>,
@@ -71,7 +74,7 @@ impl Line {
         let shown = Shown { record: record.record(), note: note.as_deref() };
         let tokens = counter.count(&super::render::line(section, shown, as_of));
         let out = Outgoing { record, score: scores.map(|s| s.total) };
-        Self { section, why, out, scores, footings, note, tokens }
+        Self { section, why, out, scores, given: None, footings, note, tokens }
     }
 
     /// Whether the line shows this record.
@@ -104,6 +107,41 @@ pub(crate) struct Fitted {
     pub(crate) facts: String,
     pub(crate) turn: String,
     pub(crate) tokens: u32,
+}
+
+impl Fitted {
+    /// The places of the lines whose order is that of the ranking, in the order of the text.
+    pub(crate) fn ranked(&self) -> Vec<usize> {
+        let is_ranked = |line: &Line| line.why == Why::Ranked && line.section != Section::EarlierTurns;
+        self.lines.iter().enumerate().filter(|(_, line)| is_ranked(line)).map(|(at, _)| at).collect()
+    }
+
+    /// The same lines with those at the first `places` in the order of `scores`, section by section; only that is
+    /// written anew. `None` if there is nothing to order.
+    pub(crate) fn reordered(
+        &self,
+        places: &[usize],
+        scores: &[Option<Score>],
+        (as_of, counter): (Timestamp, &dyn TokenCounter),
+    ) -> Option<Self> {
+        let mut lines = self.lines.clone();
+        for (at, score) in places.iter().zip(scores) {
+            lines.get_mut(*at)?.given = *score;
+        }
+        let scored = lines.clone();
+        for section in Section::TURN {
+            let of_section = |at: &&usize| scored.get(**at).is_some_and(|line| line.section == section);
+            let of: Vec<usize> = places.iter().take(scores.len()).filter(of_section).copied().collect();
+            let given: Vec<_> = of.iter().map(|at| scored.get(*at).and_then(|line| line.given)).collect();
+            for (to, from) in of.iter().zip(order(&given)) {
+                *lines.get_mut(*to)? = scored.get(*of.get(from)?)?.clone();
+            }
+        }
+        let turn = block(Section::TURN.map(|section| (section, records(&lines, section))), as_of);
+        let tokens = [&self.rules, &self.facts, &turn].iter().map(|text| counter.count(text)).sum();
+        let (rules, facts, left_out) = (self.rules.clone(), self.facts.clone(), self.left_out.clone());
+        Some(Self { lines, left_out, rules, facts, turn, tokens })
+    }
 }
 
 /// Marks and headings of a block cost about this much.

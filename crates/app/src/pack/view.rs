@@ -114,6 +114,9 @@ pub struct PackView {
     pub as_of: String,
     /// `lexical` or `hybrid`.
     pub retrieval: String,
+    /// Only where a reranker is configured: `applied` inside the sections, or `not_applied`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reranking: Option<String>,
     /// The budget of the call.
     pub budget: u32,
     /// The tokeniser that counted.

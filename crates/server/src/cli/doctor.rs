@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::bail;
 use merkwelt_app::embedding::model_id;
@@ -12,7 +13,8 @@ use merkwelt_store_sqlite::Sqlite;
 use super::Out;
 use crate::config::{Config, ModelPlaces, Places};
 use crate::connector;
-use crate::embedding::Engines;
+use crate::embedding::{Engines, Unfit};
+use crate::reranking;
 use crate::wiring;
 
 /// Arguments of `merkwelt doctor`.
@@ -43,6 +45,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
             check_disk(&store, out, &mut findings)?;
             let engines = Engines::of(&config, &args.model, &env)?.for_data(store.model()?.as_ref());
             check_engines(&engines, &store, out, &mut findings)?;
+            check_reranker(&config, &env, out, &mut findings)?;
             check_tenants(&store, out, &mut findings)?;
             check_vectors(&store, &engines, out)?;
             check_connectors(&config, &store, &*env, out, &mut findings)?;
@@ -87,6 +90,25 @@ fn check_tenants(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::R
         ))?;
     }
     Ok(())
+}
+
+/// One that is only away is no finding: results then keep the order of the search.
+fn check_reranker(
+    config: &Config,
+    env: &Arc<dyn Env>,
+    out: &mut Out,
+    findings: &mut u32,
+) -> anyhow::Result<()> {
+    let Some(settings) = &config.reranker else { return Ok(()) };
+    let tried = reranking::Remote::to(settings.clone(), Arc::clone(env))?.try_out();
+    match tried {
+        Ok(()) => out.line("ok    the reranker works"),
+        Err(Unfit::Away(why)) => out.line(format_args!("note  results are not reranked: {why}")),
+        Err(Unfit::Wrong(why)) => {
+            *findings += 1;
+            out.line(format_args!("BAD   {why}"))
+        }
+    }
 }
 
 fn check_connectors(

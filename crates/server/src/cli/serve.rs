@@ -21,6 +21,7 @@ use crate::connector::Connectors;
 use crate::embedding::{self, Coming, Engine, Engines, Progress, Stage, Tended, Unfit, Wanted};
 use crate::http::{self, Face, Limits, router};
 use crate::logs::Logs;
+use crate::reranking;
 use crate::wiring;
 
 /// Arguments of `merkwelt serve`.
@@ -56,13 +57,14 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     if args.fetch_model && wants_native(&config) {
         models::fetch_missing(&args.model, out)?;
     }
+    let reranking = reranking::tried(&config, &env)?;
     let (store, engines, bound) = with_engines(&config, &args.model, &env, out)?;
     let store = Arc::new(store);
     for ailing in store.ailing() {
         tracing::error!(tenant = %ailing.tenant, "not served, the others are: {}", ailing.reason);
     }
     let model = engines.present.as_ref().map(embedding::for_app);
-    let app = wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model)?;
+    let app = wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model)?.with_reranker(reranking);
     drop(entered);
     // Both end with the runtime; what they were doing is one small transaction, or none.
     if engines.present.is_some() || engines.next.is_some() {

@@ -21,7 +21,13 @@ pub use remote::Remote;
 pub use settings::{KeyPlace, Protocol, RawEmbedding, Settings, Wanted};
 pub use tend::{Engine, Tended, for_app, tend};
 
-pub(crate) use transport::tls;
+pub use transport::Way;
+
+// Shared with the reranker, which is a server like these.
+pub(crate) use probe::{ANSWER, ELSE, QUESTION};
+pub(crate) use remote::start_of;
+pub(crate) use settings::base_address;
+pub(crate) use transport::{Fault, Transport, tls};
 
 use std::sync::Arc;
 

@@ -4,11 +4,11 @@
 use merkwelt_inference::embed::Embedding;
 
 /// A question, a sentence that answers it in other words, and one about something else.
-pub(super) const QUESTION: &str = "Wann endet der Vertrag?";
+pub(crate) const QUESTION: &str = "Wann endet der Vertrag?";
 /// The answer. Its vector is kept, so that another model behind the same name is noticed later.
-pub(super) const ANSWER: &str = "Die Vereinbarung läuft am Jahresende aus.";
+pub(crate) const ANSWER: &str = "Die Vereinbarung läuft am Jahresende aus.";
 /// Something else.
-pub(super) const ELSE: &str = "Im Garten blühen im Mai die Rosen.";
+pub(crate) const ELSE: &str = "Im Garten blühen im Mai die Rosen.";
 
 /// By how much the answer must be nearer to the question than something else.
 const MARGIN: f32 = 0.01;

@@ -68,7 +68,7 @@ impl Remote {
     /// # Errors
     /// The key is missing.
     pub fn to(settings: Settings, env: Arc<dyn Env>) -> anyhow::Result<Self> {
-        let transport = Transport::to(&settings)?;
+        let transport = Transport::to(&settings.way())?;
         let batch = AtomicUsize::new(settings.batch);
         Ok(Self { settings, transport, env, state: Mutex::default(), batch })
     }
@@ -238,7 +238,7 @@ impl Remote {
 const REFUSED: Error = Error::Engine("the server does not take this text");
 
 /// The start of a text, at most so many bytes, ending between characters.
-fn start_of(text: &str, bytes_max: usize) -> &str {
+pub(crate) fn start_of(text: &str, bytes_max: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes_max)).unwrap_or(text)
 }
 

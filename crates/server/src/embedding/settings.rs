@@ -11,6 +11,8 @@ use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use super::transport::Way;
+
 /// What stands in the file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -219,22 +221,37 @@ impl RawEmbedding {
     }
 }
 
+impl Settings {
+    /// How its server is reached.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        Way {
+            part: "embedding",
+            endpoint: self.endpoint.clone(),
+            key: self.key.clone(),
+            ca_file: self.ca_file.clone(),
+            connections: self.concurrency,
+            connect_timeout: self.question_timeout,
+        }
+    }
+}
+
 impl KeyPlace {
-    /// The key itself.
+    /// The key itself. `part` of the configuration names the place.
     ///
     /// # Errors
     /// It is not there, or cannot stand in a header.
-    pub fn read(&self) -> anyhow::Result<Zeroizing<String>> {
+    pub fn read(&self, part: &str) -> anyhow::Result<Zeroizing<String>> {
         let text = match self {
             Self::File(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read embedding.api_key_file {}", path.display()))?,
+                .with_context(|| format!("cannot read {part}.api_key_file {}", path.display()))?,
             Self::Variable(name) => crate::config::variable(name)
-                .with_context(|| format!("the variable {name} of embedding.api_key_env is not set"))?,
+                .with_context(|| format!("the variable {name} of {part}.api_key_env is not set"))?,
         };
         let text = Zeroizing::new(text);
         let key = text.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            bail!("the key of the embedding engine must be one word of printable ASCII characters");
+            bail!("the key of {part} must be one word of printable ASCII characters");
         }
         Ok(Zeroizing::new(key.to_owned()))
     }
@@ -252,9 +269,24 @@ fn needed<'v>(name: &str, value: Option<&'v str>) -> anyhow::Result<&'v str> {
 
 /// The address of the calls from the address of the server.
 fn endpoint(protocol: Protocol, url: &str) -> anyhow::Result<String> {
+    let (base, bare) = base_address("embedding", url)?;
+    Ok(match protocol {
+        // Clients of this protocol are given the address with its version.
+        Protocol::OpenAi if bare => format!("{base}/v1/embeddings"),
+        Protocol::OpenAi => format!("{base}/embeddings"),
+        Protocol::Ollama => format!("{base}/api/embed"),
+        Protocol::Tei => format!("{base}/embed"),
+    })
+}
+
+/// The address of a server without its last slash, and whether it is without a path.
+///
+/// # Errors
+/// It is no such address; `part` of the configuration is named.
+pub(crate) fn base_address<'u>(part: &str, url: &'u str) -> anyhow::Result<(&'u str, bool)> {
     let wrong = || {
         format!(
-            "embedding.url `{url}` is not an address such as http://127.0.0.1:8080, without user, query or fragment"
+            "{part}.url `{url}` is not an address such as http://127.0.0.1:8080, without user, query or fragment"
         )
     };
     let uri: ureq::http::Uri = url.parse().with_context(wrong)?;
@@ -268,15 +300,7 @@ fn endpoint(protocol: Protocol, url: &str) -> anyhow::Result<String> {
     {
         bail!("{}", wrong());
     }
-    let base = url.trim_end_matches('/');
-    let bare = uri.path().trim_matches('/').is_empty();
-    Ok(match protocol {
-        // Clients of this protocol are given the address with its version.
-        Protocol::OpenAi if bare => format!("{base}/v1/embeddings"),
-        Protocol::OpenAi => format!("{base}/embeddings"),
-        Protocol::Ollama => format!("{base}/api/embed"),
-        Protocol::Tei => format!("{base}/embed"),
-    })
+    Ok((url.trim_end_matches('/'), uri.path().trim_matches('/').is_empty()))
 }
 
 fn in_range(
@@ -392,10 +416,10 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, b"sk-secret\n").unwrap();
         let place = KeyPlace::File(file.path().to_path_buf());
-        assert_eq!(place.read().unwrap().as_str(), "sk-secret");
+        assert_eq!(place.read("embedding").unwrap().as_str(), "sk-secret");
         std::io::Write::write_all(&mut file, b"two\n").unwrap();
-        let said = format!("{:#}", place.read().unwrap_err());
+        let said = format!("{:#}", place.read("embedding").unwrap_err());
         assert!(said.contains("one word") && !said.contains("secret"), "{said}");
-        assert!(KeyPlace::Variable("MERKWELT_NO_SUCH_KEY".into()).read().is_err());
+        assert!(KeyPlace::Variable("MERKWELT_NO_SUCH_KEY".into()).read("embedding").is_err());
     }
 }

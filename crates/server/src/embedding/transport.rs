@@ -1,7 +1,7 @@
 //! One call over HTTP to the configured address: no proxy, no redirect, a time limit, a limit on the answer.
 //! What a server says in an error is never passed on, because it may repeat the text it was sent (I-12).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use ureq::http::header::RETRY_AFTER;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use zeroize::Zeroizing;
 
-use super::settings::Settings;
+use super::settings::KeyPlace;
 
 /// Why a call gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The server is away or has no time: later is better. With how long it asks to be left alone.
     Away(&'static str, Option<Duration>),
     /// It took too long.
@@ -32,9 +32,27 @@ pub(super) enum Fault {
 /// The longest wait that a server may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
+/// How one server is reached, as it was configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// The part of the configuration that says so; it stands in what operators are told.
+    pub part: &'static str,
+    /// The address that is called.
+    pub endpoint: String,
+    /// Where its key is, if it needs one.
+    pub key: Option<KeyPlace>,
+    /// Certificates to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Connections kept.
+    pub connections: usize,
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+}
+
 /// The way to one server.
-pub(super) struct Transport {
+pub(crate) struct Transport {
     agent: ureq::Agent,
+    part: &'static str,
     endpoint: String,
     authorization: Option<Zeroizing<String>>,
 }
@@ -47,50 +65,52 @@ impl std::fmt::Debug for Transport {
 
 impl Transport {
     /// Reads the key; opens no connection.
-    pub(super) fn to(settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn to(way: &Way) -> anyhow::Result<Self> {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .max_idle_connections_per_host(settings.concurrency)
+            .max_idle_connections_per_host(way.connections)
             // Many servers close an idle connection after five seconds; a call must not meet that moment.
             .max_idle_age(Duration::from_secs(3))
-            .timeout_connect(Some(settings.question_timeout))
+            .timeout_connect(Some(way.connect_timeout))
             .user_agent(concat!("merkwelt/", env!("CARGO_PKG_VERSION")));
-        let config = if settings.endpoint.starts_with("https:") {
-            config.https_only(true).tls_config(tls(settings.ca_file.as_deref(), "embedding.ca_file")?)
+        let config = if way.endpoint.starts_with("https:") {
+            let named = format!("{}.ca_file", way.part);
+            config.https_only(true).tls_config(tls(way.ca_file.as_deref(), &named)?)
         } else {
             config
         };
-        let key = settings.key.as_ref().map(super::settings::KeyPlace::read).transpose()?;
+        let key = way.key.as_ref().map(|key| key.read(way.part)).transpose()?;
         Ok(Self {
             agent: config.build().into(),
-            endpoint: settings.endpoint.clone(),
+            part: way.part,
+            endpoint: way.endpoint.clone(),
             authorization: key.map(|key| Zeroizing::new(format!("Bearer {}", *key))),
         })
     }
 
     /// The address that is called.
-    pub(super) fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// Sends `body` and reads an answer of at most `limit` bytes.
-    pub(super) fn call(&self, body: &[u8], timeout: Duration, limit: u64) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn call(&self, body: &[u8], timeout: Duration, limit: u64) -> Result<Vec<u8>, Fault> {
         let mut request = self.agent.post(&self.endpoint).header("Content-Type", "application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header("Authorization", authorization.as_str());
         }
         let request = request.config().timeout_global(Some(timeout)).build();
-        let mut response = request.send(body).map_err(|error| fault(&error))?;
+        let mut response = request.send(body).map_err(|error| fault(self.part, &error))?;
         let status = response.status().as_u16();
         if status != 200 {
             let wait =
                 response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            return Err(of_status(status, wait.map(Duration::from_secs)));
+            return Err(of_status(self.part, status, wait.map(Duration::from_secs)));
         }
-        response.body_mut().with_config().limit(limit).read_to_vec().map_err(|error| fault(&error))
+        response.body_mut().with_config().limit(limit).read_to_vec().map_err(|error| fault(self.part, &error))
     }
 }
 
@@ -121,7 +141,7 @@ pub(crate) fn tls(file: Option<&Path>, named: &str) -> anyhow::Result<TlsConfig>
         .build())
 }
 
-fn fault(error: &ureq::Error) -> Fault {
+fn fault(part: &str, error: &ureq::Error) -> Fault {
     use std::io::ErrorKind;
 
     use ureq::{Error, Timeout};
@@ -137,9 +157,7 @@ fn fault(error: &ureq::Error) -> Fault {
     } else if matches!(error, Error::BodyExceedsLimit(_)) {
         Fault::Away("its answer is larger than any honest one", None)
     } else if tls {
-        Fault::Refused(
-            "its certificate is not trusted, or it speaks no TLS; see embedding.ca_file".to_owned(),
-        )
+        Fault::Refused(format!("its certificate is not trusted, or it speaks no TLS; see {part}.ca_file"))
     } else if matches!(error, Error::HostNotFound) {
         Fault::Away("its name is unknown", None)
     } else if kind == Some(ErrorKind::ConnectionRefused) {
@@ -149,19 +167,17 @@ fn fault(error: &ureq::Error) -> Fault {
     }
 }
 
-fn of_status(status: u16, wait: Option<Duration>) -> Fault {
+fn of_status(part: &str, status: u16, wait: Option<Duration>) -> Fault {
     let wait = wait.map(|wait| wait.min(RETRY_AFTER_MAX));
     match status {
         300..=399 => Fault::Refused(format!(
-            "it redirects (HTTP {status}), and no redirect is followed; put the final address into embedding.url"
+            "it redirects (HTTP {status}), and no redirect is followed; put the final address into {part}.url"
         )),
-        401 | 403 => {
-            Fault::Refused(format!("it refuses the key (HTTP {status}); see embedding.api_key_file"))
-        }
+        401 | 403 => Fault::Refused(format!("it refuses the key (HTTP {status}); see {part}.api_key_file")),
         404 | 405 | 410 => Fault::Refused(format!(
-            "it does not know the address or the model (HTTP {status}); see embedding.url and embedding.model"
+            "it does not know the address or the model (HTTP {status}); see {part}.url and {part}.model"
         )),
-        424 => Fault::Refused("its model makes no embeddings (HTTP 424); see embedding.model".to_owned()),
+        424 => Fault::Refused(format!("its model is not for this (HTTP 424); see {part}.model")),
         408 | 504 => Fault::Slow,
         429 => Fault::Away("it has too much to do (HTTP 429)", wait),
         502 | 503 => Fault::Away("it is not ready (HTTP 502 or 503)", wait),

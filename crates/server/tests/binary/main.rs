@@ -17,6 +17,7 @@ mod model;
 mod power;
 mod readme;
 mod reembed;
+mod reranking;
 mod running;
 mod scripted;
 mod service;

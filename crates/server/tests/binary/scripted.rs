@@ -1,5 +1,5 @@
-//! A server that speaks the three protocols of embedding engines as their documents say, and does wrong what it
-//! is told to. Its vectors have a meaning: texts about the same thing in any words point the same way.
+//! A server that speaks the protocols of embedding engines and of rerankers as their documents say, and does wrong
+//! what it is told to. Its vectors have a meaning: texts about the same thing in any words point the same way.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -74,7 +74,8 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn texts(&self) -> Vec<String> {
-        let texts = self.body.get("input").or_else(|| self.body.get("inputs")).unwrap();
+        let names = ["input", "inputs", "texts", "documents"];
+        let texts = names.iter().find_map(|name| self.body.get(name)).unwrap();
         texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
     }
 }
@@ -288,6 +289,9 @@ fn respond(socket: &mut impl Peer, status: u16, headers: &str, body: &str) -> st
 
 /// The document of the protocol that the path is of.
 fn document(call: &Call, mood: &Mood) -> String {
+    if call.path.ends_with("/rerank") {
+        return reranked(call, mood);
+    }
     let mut vectors: Vec<String> = call.texts().iter().map(|text| vector(text, mood)).collect();
     if *mood == Mood::OneMissing {
         vectors.pop();
@@ -313,6 +317,34 @@ fn document(call: &Call, mood: &Mood) -> String {
             )
         }
     }
+}
+
+/// Texts by how well they answer the query, best first, as rerankers answer.
+fn reranked(call: &Call, mood: &Mood) -> String {
+    let numbers = |text: &str| serde_json::from_str::<Vec<f64>>(&vector(text, &Mood::Good)).unwrap();
+    let query = numbers(call.body["query"].as_str().unwrap());
+    let is_tei = call.path == "/rerank";
+    let name = if is_tei { "score" } else { "relevance_score" };
+    let product = |text: &String| query.iter().zip(numbers(text)).map(|(a, b)| a * b).sum::<f64>();
+    let mut scored: Vec<(usize, f64)> = call.texts().iter().map(product).enumerate().collect();
+    scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    if *mood == Mood::OneMissing {
+        scored.pop();
+    }
+    let texts = call.texts();
+    let one = |(at, score): &(usize, f64)| {
+        let score = if let Mood::Component(word, number) = mood
+            && texts[*at].contains(word)
+        {
+            (*number).to_owned()
+        } else {
+            score.to_string()
+        };
+        let at = if *mood == Mood::Doubled { 0 } else { *at };
+        format!(r#"{{"index":{at},"{name}":{score}}}"#)
+    };
+    let places = scored.iter().map(one).collect::<Vec<_>>().join(",");
+    if is_tei { format!("[{places}]") } else { format!(r#"{{"model":"m","results":[{places}]}}"#) }
 }
 
 /// Things that are talked about, in several languages.
