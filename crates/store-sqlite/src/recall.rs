@@ -1,8 +1,6 @@
 //! A search: the shard proposes keys, and what is returned is read from the records under the same scope, in
 //! the snapshot whose epoch the shard has (I-2, I-3). Only what is returned is decrypted.
 
-use std::sync::LazyLock;
-
 use merkwelt_store::Error;
 use merkwelt_store::query::RecallQuery;
 use merkwelt_store::ranking::{Place, cosine, fuse};
@@ -133,21 +131,6 @@ fn stored_vector(snapshot: &Snapshot<'_>, row: &Row) -> Result<Option<Vec<f32>>,
     open_vector(&keys, place, &sealed).map(Some)
 }
 
-/// The record of a proposal, put together once: it is looked up for every hit of every search.
-static THE_MEMORY: LazyLock<String> = LazyLock::new(|| {
-    let seen = visible!();
-    format!(
-        "SELECT {MEMORY_COLUMNS} FROM memories
-         WHERE seq = :seq AND id = :id AND revision = :revision AND standing = 0 AND {seen}"
-    )
-});
-static THE_TURN: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {TURN_COLUMNS} FROM turns
-         WHERE seq = :seq AND conversation = :id AND number = :number AND owner = :subject"
-    )
-});
-
 /// The record itself; nothing if the system of record does not confirm the proposal.
 fn candidate(
     snapshot: &Snapshot<'_>,
@@ -158,8 +141,13 @@ fn candidate(
     let subject = snapshot.viewer.subject();
     let record = match id {
         RecordId::Memory(id) => {
+            let sql = format!(
+                "SELECT {MEMORY_COLUMNS} FROM memories
+                 WHERE seq = :seq AND id = :id AND revision = :revision AND standing = 0 AND {}",
+                visible!()
+            );
             let revision = row.revision().number();
-            let mut statement = snapshot.db.prepare_cached(&THE_MEMORY).sql()?;
+            let mut statement = snapshot.db.prepare_cached(&sql).sql()?;
             let parameters = named_params! {
                 ":seq": row.seq, ":id": id.as_str(), ":revision": revision, ":subject": subject,
             };
@@ -168,7 +156,11 @@ fn candidate(
             found.map(|row| read_memory(snapshot.cell, row).map(Record::Memory)).transpose()?
         }
         RecordId::Turn(id, number) => {
-            let mut statement = snapshot.db.prepare_cached(&THE_TURN).sql()?;
+            let sql = format!(
+                "SELECT {TURN_COLUMNS} FROM turns
+                 WHERE seq = :seq AND conversation = :id AND number = :number AND owner = :subject"
+            );
+            let mut statement = snapshot.db.prepare_cached(&sql).sql()?;
             let parameters = named_params! {
                 ":seq": row.seq, ":id": id.as_str(), ":number": number, ":subject": subject,
             };
