@@ -266,16 +266,17 @@ impl Inner {
     ) -> Result<bool, Error> {
         let cell = self.cell(tenant)?;
         let model = model.clone();
-        let is_done = cell.write_blocking(move |work| {
+        let (is_done, is_unseen) = cell.write_blocking(move |work| {
             let is_own = work.state.model.as_ref() == Some(&model);
+            let is_unseen = is_own || work.state.model.is_none();
             if next_model(work.db)?.as_ref() != Some(&model) {
                 // It was put in place before, or nothing was gathered.
-                return Ok(is_own);
+                return Ok((is_own, false));
             }
             if let Some(most) = lacking
                 && count(work.cell, work.db, Column::Next)? > most
             {
-                return Ok(false);
+                return Ok((false, false));
             }
             // A tenant without vectors may have got its first ones of the new model.
             let vector = if is_own { "coalesce(vector, vector_next)" } else { "vector_next" };
@@ -293,10 +294,12 @@ impl Inner {
             work.state.epochs.content = work.state.epochs.content.next();
             // What was written since the last row was gathered gets its vector now.
             work.cell.lacking.store(true, Ordering::Relaxed);
-            Ok(true)
+            Ok((true, is_unseen))
         })?;
-        // Nothing that was announced says what changed: the next search builds the index anew.
-        cell.shard.evict();
+        if is_unseen {
+            // Nothing that was announced says what changed, nor does the name of the model.
+            cell.shard.evict();
+        }
         Ok(is_done)
     }
 

@@ -280,7 +280,7 @@ impl Coming {
     }
 
     fn tell(&mut self, waits: bool) {
-        let stage = if waits && self.stage == Stage::Gathering { Stage::Waiting } else { self.stage };
+        let stage = if waits && self.stage != Stage::Complete { Stage::Waiting } else { self.stage };
         let (left, failed) =
             self.seen.values().fold((0, 0), |sum, seen| (sum.0 + seen.left, sum.1 + seen.failed));
         self.progress.tell(stage, (self.made, left, failed));
