@@ -15,6 +15,7 @@ use crate::fill::{Column, FillPlace, FillStep, Table, count, pending, put, step,
 use crate::instance::{Inner, Sqlite};
 use crate::pool::lock;
 use crate::schema;
+use crate::shard::Touch;
 use crate::snapshot::State;
 use crate::writer::Work;
 
@@ -266,17 +267,16 @@ impl Inner {
     ) -> Result<bool, Error> {
         let cell = self.cell(tenant)?;
         let model = model.clone();
-        let (is_done, is_unseen) = cell.write_blocking(move |work| {
+        cell.write_blocking(move |work| {
             let is_own = work.state.model.as_ref() == Some(&model);
-            let is_unseen = is_own || work.state.model.is_none();
             if next_model(work.db)?.as_ref() != Some(&model) {
                 // It was put in place before, or nothing was gathered.
-                return Ok((is_own, false));
+                return Ok(is_own);
             }
             if let Some(most) = lacking
                 && count(work.cell, work.db, Column::Next)? > most
             {
-                return Ok((false, false));
+                return Ok(false);
             }
             // A tenant without vectors may have got its first ones of the new model.
             let vector = if is_own { "coalesce(vector, vector_next)" } else { "vector_next" };
@@ -294,13 +294,9 @@ impl Inner {
             work.state.epochs.content = work.state.epochs.content.next();
             // What was written since the last row was gathered gets its vector now.
             work.cell.lacking.store(true, Ordering::Relaxed);
-            Ok((true, is_unseen))
-        })?;
-        if is_unseen {
-            // Nothing that was announced says what changed, nor does the name of the model.
-            cell.shard.evict();
-        }
-        Ok(is_done)
+            work.touched.push(Touch::Everything);
+            Ok(true)
+        })
     }
 
     /// Finishes what was begun before the process ended. A damaged tenant is passed by; its own name of the

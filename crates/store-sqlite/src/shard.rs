@@ -39,6 +39,8 @@ pub(crate) enum Touch {
     Conversation(ConversationId),
     /// A source: its audience, its state, its current revision.
     Source(SourceId),
+    /// Every vector: the shard is built anew.
+    Everything,
 }
 
 struct Delta {
@@ -88,7 +90,7 @@ impl ShardPlace {
             touched.extend(delta.touched.iter().cloned());
             reached = delta.after;
         }
-        (reached == to).then_some(touched)
+        (reached == to && !touched.contains(&Touch::Everything)).then_some(touched)
     }
 
     fn forget(&self, up_to: u64) {

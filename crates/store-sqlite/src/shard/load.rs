@@ -119,6 +119,8 @@ pub(crate) fn apply(
             }
             Touch::Conversation(id) => shard.remove_turns(id),
             Touch::Source(id) => take_source(cell, db, shard, id.as_str(), &mut scratch)?,
+            // A shard that this was announced to is built anew and does not come here.
+            Touch::Everything => return Err(Error::Unavailable),
         }
     }
     Ok(())
