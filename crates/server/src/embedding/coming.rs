@@ -54,6 +54,8 @@ pub struct Coming {
     /// Texts that failed in the last round, and since how many rounds they are no fewer.
     failed: (u64, u32),
     passes: u32,
+    /// Vectors that were made in the round before.
+    made_before: u64,
     made: u64,
     told_at: i64,
     recognised: bool,
@@ -101,6 +103,7 @@ impl Coming {
             round: (0, 0),
             failed: (0, 0),
             passes: 0,
+            made_before: u64::MAX,
             made: 0,
             told_at,
             recognised: false,
@@ -253,8 +256,11 @@ impl Coming {
         let trials = if failed == self.failed.0 { self.failed.1 + 1 } else { 1 };
         self.failed = (failed, trials);
         let (made, n_unchanged) = std::mem::take(&mut self.round);
+        // Where writing never rests, each round finds what was written during the one before, and no less.
+        let is_steady = made <= LEFT_MAX || made.saturating_mul(2) > self.made_before;
+        self.made_before = made;
         let moved = match self.stage {
-            Stage::Gathering if made <= LEFT_MAX && (failed == 0 || trials >= TRIALS) => {
+            Stage::Gathering if is_steady && (failed == 0 || trials >= TRIALS) => {
                 self.store.begin_switching(&self.id).map(|()| Stage::Switching)
             }
             Stage::Switching if n_unchanged == 0 => {
