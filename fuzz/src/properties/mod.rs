@@ -5,6 +5,7 @@
 mod acl;
 mod config;
 mod cursor;
+mod engine;
 mod evidence;
 mod face;
 mod import;
@@ -31,4 +32,5 @@ pub(crate) const TARGETS: &[Target] = &[
     ("import", import::import),
     ("cursor", cursor::cursor),
     ("acl", acl::acl),
+    ("engine", engine::engine),
 ];

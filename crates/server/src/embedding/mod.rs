@@ -33,9 +33,18 @@ use std::sync::Arc;
 
 use merkwelt_app::embedding::model_id;
 use merkwelt_domain::Env;
+use merkwelt_inference::embed::Embedding;
 use merkwelt_store::query::ModelId;
 
 use crate::config::{Config, ModelPlaces};
+
+/// The vectors of a server's answer to so many texts, none for a text it has no usable one for; nothing if the
+/// answer is not what the protocol says. Public for the fuzzer.
+#[must_use]
+pub fn answered(settings: &Settings, body: &[u8], n_texts: usize) -> Option<Vec<Option<Embedding>>> {
+    let vectors = wire::vectors(settings, body, &vec![false; n_texts]).ok()?;
+    Some(vectors.into_iter().map(Result::ok).collect())
+}
 
 /// The engines that the configuration and the command line ask for, not tried out yet.
 #[derive(Debug, Clone)]

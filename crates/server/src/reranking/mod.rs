@@ -8,6 +8,7 @@ mod wire;
 
 pub use remote::Remote;
 pub use settings::{Protocol, RawReranker, Settings};
+pub use wire::scores;
 
 use std::sync::Arc;
 

@@ -39,8 +39,9 @@ struct Results {
 }
 
 /// The scores in the order of the texts; none of a text that the answer does not score. Nothing if the answer is
-/// not what the protocol says.
-pub(super) fn scores(protocol: Protocol, body: &[u8], n_texts: usize) -> Option<Vec<Option<Score>>> {
+/// not what the protocol says. Public for the fuzzer.
+#[must_use]
+pub fn scores(protocol: Protocol, body: &[u8], n_texts: usize) -> Option<Vec<Option<Score>>> {
     let places: Vec<Place> = match protocol {
         Protocol::Tei => serde_json::from_slice(body).ok()?,
         Protocol::Jina => serde_json::from_slice::<Results>(body).ok()?.results,
