@@ -34,6 +34,7 @@ const WORLDLY: &[(&str, &[&str])] = &[
     ("anyhow", &["server"]),
     ("tokio", &["server", "store-sqlite"]),
     ("rusqlite", &["store-sqlite"]),
+    ("tikv-jemallocator", &["server"]),
     ("tiktoken-rs", &["inference"]),
     ("memmap2", &["inference"]),
     ("rust-stemmers", &["store"]),

@@ -14,10 +14,16 @@ use crate::bench::dice::Dice;
 use crate::bench::isolation::{at, count};
 use crate::bench::wire::{Ask, Wire};
 
-/// How long the service is left alone before its memory counts as idle: until a tenant counts as unused, and for
-/// every sixteen of them a second, in which they are closed.
+/// After how long without a request a tenant counts as unused: long enough that all are open while they are
+/// visited.
 fn idle_seconds(tenants: usize) -> u64 {
-    12 + u64::try_from(tenants / 16).unwrap_or(0)
+    5 + u64::try_from(tenants / 4).unwrap_or(0)
+}
+
+/// How long the service is left alone before its memory counts as idle: until the last tenant counts as unused, a
+/// second for every sixteen, in which they are closed, and what it takes until the memory is given back.
+fn quiet_seconds(tenants: usize) -> u64 {
+    idle_seconds(tenants) + u64::try_from(tenants / 16).unwrap_or(0) + 20
 }
 
 /// Measures three instances.
@@ -55,7 +61,9 @@ fn one_world(
         "rows/s",
     ));
     let (dir, admin) = engine.closed();
-    let config = format!("[storage]\nopen_tenants = {tenants}\nindex_megabytes = 1024\nidle_seconds = 5\n");
+    let idle = idle_seconds(tenants);
+    let config =
+        format!("[storage]\nopen_tenants = {tenants}\nindex_megabytes = 1024\nidle_seconds = {idle}\n");
     std::fs::write(dir.join("data.toml"), config)?;
     let mut service = Service::over(dir, &["--no-model".to_owned()], &unwatched())?;
     service.admin = admin;
@@ -79,7 +87,10 @@ fn one_world(
     let (rate, times) = active(service.address, &keys, rows, options)?;
     let note = format!("16 clients, p50 {:.2} ms, p99 {:.2} ms", at(&times, 50), at(&times, 99));
     keep(Figure::new("tenants", format!("{size}: all active"), rate, "searches/s").note(note));
-    std::thread::sleep(Duration::from_secs(idle_seconds(tenants)));
+    let after =
+        Figure::new("tenants", format!("{size}: resident after many clients"), resident_mib(&pid), "MiB");
+    keep(after.at_most(1_024.0));
+    std::thread::sleep(Duration::from_secs(quiet_seconds(tenants)));
     let idle = Figure::new("tenants", format!("{size}: resident, idle"), resident_mib(&pid), "MiB");
     keep(idle.at_most(100.0));
     service.stop()
