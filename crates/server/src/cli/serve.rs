@@ -47,6 +47,10 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let env = wiring::system_env();
     let logs = config.logs.clone().map(|place| Logs::open(place, Arc::clone(&env))).transpose()?;
     start_logs(args.json_logs, logs);
+    // Before signals are waited for, so that a start that fetches can be stopped at once.
+    if args.fetch_model && wants_native(&config) {
+        models::fetch_missing(&args.model, out)?;
+    }
     let config = fit_to_limits(config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -54,9 +58,6 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let stopped = stopped();
     // Before anything is created or shown: without an address there is no service.
     let socket = bind(config.listen)?;
-    if args.fetch_model && wants_native(&config) {
-        models::fetch_missing(&args.model, out)?;
-    }
     let reranking = reranking::tried(&config, &env)?;
     let (store, engines, bound) = with_engines(&config, &args.model, &env, out)?;
     let store = Arc::new(store);

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::{Arc, Mutex};
 
@@ -34,6 +34,20 @@ impl Shelf {
         };
         let _ = std::thread::Builder::new().spawn(serve).unwrap();
         Self { url, asked }
+    }
+
+    /// Says the same to everybody.
+    fn saying(answer: String) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/models/e5", listener.local_addr().unwrap());
+        let serve = move || {
+            for mut socket in listener.incoming().flatten() {
+                range_asked(&socket);
+                let _ = socket.write_all(answer.as_bytes());
+            }
+        };
+        let _ = std::thread::Builder::new().spawn(serve).unwrap();
+        url
     }
 
     fn asked(&self) -> Vec<Option<String>> {
@@ -88,6 +102,62 @@ fn an_interrupted_download_goes_on_where_it_stopped_and_a_wrong_file_is_not_kept
     assert!(text(&wrong.stdout).contains("going on at 1048576 bytes"));
     assert_eq!(shelf.asked(), [None, Some("bytes=1048576-".to_owned())]);
     assert!(names(dir.path()).is_empty(), "a wrong file was kept");
+}
+
+/// Fetches once so that a part is left, and returns where it lies.
+fn left_part(shelf: &Shelf, models: &Path) -> PathBuf {
+    assert!(!fetch(&shelf.url, models).status.success());
+    let [name] = names(models).try_into().unwrap();
+    models.join(name)
+}
+
+#[test]
+fn nothing_outside_the_directory_is_written_whatever_lies_at_the_place_of_the_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let (models, victim) = (dir.path().join("models"), dir.path().join("victim"));
+    std::fs::create_dir(&models).unwrap();
+    std::fs::write(&victim, "do not touch me").unwrap();
+    let shelf = Shelf::holding(vec![7; 1 << 20], 1 << 10);
+    let part = left_part(&shelf, &models);
+    for (target, linked) in [(&victim, true), (&dir.path().join("nobody"), true), (&victim, false)] {
+        std::fs::remove_file(&part).unwrap();
+        if linked {
+            std::os::unix::fs::symlink(target, &part).unwrap();
+        } else {
+            std::fs::hard_link(target, &part).unwrap();
+        }
+        let refused = fetch(&shelf.url, &models);
+        assert!(!refused.status.success(), "{}", text(&refused.stdout));
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "do not touch me");
+        assert!(!dir.path().join("nobody").exists());
+    }
+    std::fs::remove_file(&part).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&part).status().unwrap();
+    assert!(made.success() && !fetch(&shelf.url, &models).status.success(), "a pipe is waited for");
+}
+
+#[test]
+fn lies_about_lengths_and_places_end_with_a_message_and_nothing_of_them_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    for (head, said) in [
+        ("200 OK\r\nContent-Length: 18446744073709551615", "larger than any model"),
+        ("200 OK\r\nContent-Length: 300000000", "larger than any model"),
+        ("404 Not Found\r\nContent-Length: 0", "the server answered 404"),
+    ] {
+        let url = Shelf::saying(format!("HTTP/1.1 {head}\r\nConnection: close\r\n\r\nabc"));
+        let refused = fetch(&url, dir.path());
+        let told = text(&refused.stderr);
+        assert!(!refused.status.success() && told.contains(said), "{head}: {told}");
+        assert!(names(dir.path()).is_empty(), "{head} leaves something");
+    }
+    // A server that goes on elsewhere than it was asked to: the next call begins anew.
+    let url = Shelf::saying(
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 5-7/8\r\nContent-Length: 3\r\n\r\nabc"
+            .to_owned(),
+    );
+    let told = text(&fetch(&url, dir.path()).stderr);
+    assert!(told.contains("begins anew"), "{told}");
+    assert!(names(dir.path()).is_empty());
 }
 
 #[test]
