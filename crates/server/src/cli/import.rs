@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::key::read_key;
 use super::{Client, Out, import_sources};
-use crate::http::check_memory;
+use crate::http::{check_memory, strict};
 use crate::wiring;
 
 /// Arguments of `merkwelt import`.
@@ -204,6 +204,10 @@ fn split(text: &str) -> anyhow::Result<(Option<String>, Value)> {
     // The parser's own text would repeat what stands in the line.
     let mut object: Map<String, Value> = serde_json::from_str(text)
         .map_err(|error| anyhow::anyhow!("column {}: not a JSON object", error.column()))?;
+    // As the service reads it (I-15): of two subjects in one line, which one is meant?
+    if strict::parse::<Map<String, Value>>(text.as_bytes()).is_err() {
+        bail!("it names a field twice, or nests too deeply");
+    }
     match object.remove("subject") {
         None => Ok((None, Value::Object(object))),
         Some(Value::String(subject)) => Ok((Some(subject), Value::Object(object))),
@@ -332,4 +336,24 @@ impl Progress {
 fn progress_bar(bytes: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} % {eta}");
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_names_a_field_twice_is_refused_without_what_it_says() {
+        let line = |text: &str| {
+            let now = merkwelt_domain::Timestamp::from_millis(0);
+            checked(text.as_bytes(), None, now).next().unwrap().unwrap().1.map_err(|fault| fault.to_string())
+        };
+        assert!(line(r#"{"subject":"u1","kind":"user_fact","text":"tea"}"#).is_ok());
+        for doubled in [
+            r#"{"subject":"u1","subject":"u2","kind":"user_fact","text":"tea"}"#,
+            r#"{"subject":"u1","kind":"user_fact","text":"tea","metadata":{"a":1,"a":2}}"#,
+        ] {
+            assert_eq!(line(doubled), Err("it names a field twice, or nests too deeply".to_owned()));
+        }
+    }
 }
