@@ -81,12 +81,13 @@ impl Sqlite {
         self.inner.noting(tenant, done)
     }
 
-    /// Every tenant was switched: `model` is the model of the data.
+    /// Every tenant was switched: `model` is the model of the data. One that got vectors of the former model
+    /// at the last moment gives them up. Blocks.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn end_switching(&self, model: &ModelId) -> Result<(), OpenError> {
-        self.inner.end_swap(model)
+        self.inner.finish_swap(model)
     }
 
     /// What was gathered in a tenant and is not in use. Blocks.

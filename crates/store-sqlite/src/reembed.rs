@@ -245,7 +245,7 @@ impl Inner {
     }
 
     /// Every tenant took the vectors of `model`: it is the model of the data.
-    pub(crate) fn end_swap(&self, model: &ModelId) -> Result<(), OpenError> {
+    fn end_swap(&self, model: &ModelId) -> Result<(), OpenError> {
         let control = lock(&self.control);
         if let Some(kept) = control.mark(NEXT_REFERENCE)? {
             if reference_of(&kept, model).is_some() {
@@ -258,7 +258,8 @@ impl Inner {
     }
 
     /// One tenant, in one transaction: every vector is of the new model, or there is none. With `lacking`, not
-    /// before no more rows than these are without a new vector. Whether its vectors are of the new model now.
+    /// before no more rows than these are without a new vector; without it, it is never refused. Whether its
+    /// vectors are of the new model now.
     pub(crate) fn swap_tenant(
         &self,
         tenant: &TenantId,
@@ -269,17 +270,27 @@ impl Inner {
         let model = model.clone();
         cell.write_blocking(move |work| {
             let is_own = work.state.model.as_ref() == Some(&model);
-            if next_model(work.db)?.as_ref() != Some(&model) {
-                // It was put in place before, or nothing was gathered.
-                return Ok(is_own);
+            let next = next_model(work.db)?;
+            let is_begun = next.as_ref() == Some(&model);
+            if is_own && !is_begun {
+                // It was put in place before.
+                return Ok(true);
             }
+            // What was gathered for yet another model counts for nothing.
+            let is_other = next.is_some() && !is_begun;
             if let Some(most) = lacking
-                && count(work.cell, work.db, Column::Next)? > most
+                && (is_other || count(work.cell, work.db, Column::Next)? > most)
             {
                 return Ok(false);
             }
-            // A tenant without vectors may have got its first ones of the new model.
-            let vector = if is_own { "coalesce(vector, vector_next)" } else { "vector_next" };
+            let vector = match (is_begun, is_own) {
+                (true, false) => "vector_next",
+                // A tenant without vectors may have got its first ones of the new model.
+                (true, true) => "coalesce(vector, vector_next)",
+                // INVARIANT: I-14, a tenant for which nothing was gathered, as one that was made when the others
+                // were ready, gives up its vectors with the name of their model. They are made anew.
+                (false, _) => "NULL",
+            };
             for table in Table::ALL {
                 let sql = format!(
                     "UPDATE {} SET vector = {vector}, vector_next = NULL
@@ -299,18 +310,23 @@ impl Inner {
         })
     }
 
-    /// Finishes what was begun before the process ended. A damaged tenant is passed by; its own name of the
-    /// model keeps its vectors apart.
+    /// Finishes what was begun before the process ended.
     pub(crate) fn resume_swap(&self) -> Result<(), OpenError> {
         let Some(model) = lock(&self.control).model_at(SWAPPING)? else { return Ok(()) };
+        self.finish_swap(&model)
+    }
+
+    /// Ends a change of every tenant there is, those too in which nothing was gathered. A damaged tenant is passed
+    /// by; its own name of the model keeps its vectors apart.
+    pub(crate) fn finish_swap(&self, model: &ModelId) -> Result<(), OpenError> {
         let tenants = lock(&self.control).tenant_ids();
         for tenant in tenants {
-            let swapped = self.swap_tenant(&tenant, &model, None);
+            let swapped = self.swap_tenant(&tenant, model, None);
             match self.noting(&tenant, swapped) {
                 Ok(_) | Err(Error::Damaged) => {}
                 Err(error) => return Err(on_open(error, schema::CELL.name)),
             }
         }
-        self.end_swap(&model)
+        self.end_swap(model)
     }
 }

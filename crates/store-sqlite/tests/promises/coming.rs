@@ -12,6 +12,7 @@ use merkwelt_store::source::SourceChange;
 use merkwelt_store::{Error, Library as _, Store as _};
 use merkwelt_store_sqlite::{FillPlace, OpenError, Options};
 
+use super::lifecycle::another;
 use super::sources::{publish, register, stage};
 use super::world::{Note, World, model, note, on, options, text_of};
 
@@ -278,4 +279,46 @@ fn r_052_what_was_gathered_of_a_source_goes_with_its_deletion_and_is_made_anew_w
     let ask = RecallQuery { documents: true, ..world.ask("Schiff", Some(COMING.0.to_vec())) };
     let found = world.recall("anna", &ask).unwrap();
     assert!(found.candidates.iter().all(|c| text_of(&c.record) != "Returned goods go by ship."));
+}
+
+#[test]
+fn i_014_a_tenant_in_which_nothing_was_gathered_is_not_left_behind_with_vectors_of_the_former_model() {
+    let ends: [fn(&mut World); 4] = [
+        // A tenant that was made when the others were ready, and the process ended.
+        |world| world.reopen().unwrap(),
+        // What was gathered long ago was for yet another model.
+        |world| {
+            assert_eq!(gather(world, 5), (120, 0));
+            world.reopen().unwrap();
+        },
+        // Its first vectors were written when the change was about to end.
+        |world| world.store().end_switching(&model(4)).unwrap(),
+        // It was made after the point of no return, and nothing was written yet.
+        |world| {
+            world.reopen().unwrap();
+            let (late, _) = another(world, 1);
+            assert_eq!(world.store().model_of(&late), Ok(Some(model(4))));
+        },
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let mut world = world();
+        let (late, _) = another(&world, 0);
+        world.store().begin_switching(&model(4)).unwrap();
+        assert_eq!(world.store().model_of(&late), Ok(Some(model(4))), "{number}");
+        assert_eq!(world.store().switch_tenant(&world.keys.tenant, &model(4), 119), Ok(false), "{number}");
+        world.options.model = Some(model(4));
+        end(&mut world);
+        assert_eq!(world.store().model(), Ok(Some(model(4))), "{number}");
+        for tenant in world.store().tenant_ids() {
+            assert_eq!(world.store().model_of(&tenant), Ok(Some(model(4))), "{number}");
+        }
+        let vectors = "SELECT count(*) FROM memories WHERE vector IS NOT NULL OR vector_next IS NOT NULL";
+        assert_eq!(count(&world, vectors), 0, "{number}: vectors of the former model are left");
+        assert_eq!((ships(&world, &COMING.0), ships(&world, &FORMER.0)), (Ok(0), Err(Error::ModelMismatch)));
+        assert_eq!(world.texts("anna", "ship").len(), 10, "{number}: it is not found by its words");
+        assert!(world.store().take_unfilled().contains(&world.keys.tenant), "{number}: nobody fills it");
+        let filled = world.store().fill_vectors(&model(4), &mut |texts| embed(texts), &mut |_| ()).unwrap();
+        assert_eq!((filled.filled, filled.failed), (120, 0), "{number}");
+        assert_eq!(ships(&world, &COMING.0), Ok(10), "{number}");
+    }
 }

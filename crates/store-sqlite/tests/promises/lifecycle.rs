@@ -270,7 +270,7 @@ fn an_idle_tenant_is_closed_and_gives_its_index_back_and_is_found_again() {
 }
 
 /// A further tenant with a key for its application.
-fn another(world: &World, number: usize) -> (TenantId, ApiKey) {
+pub(super) fn another(world: &World, number: usize) -> (TenantId, ApiKey) {
     let (id, key) = (TenantId::random(world.env.as_ref()), ApiKey::random(world.env.as_ref()));
     let name = format!("tenant-{number}").parse().unwrap();
     let tenant = Tenant { id: id.clone(), name, created_at: world.env.now() };
