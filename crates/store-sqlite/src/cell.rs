@@ -217,6 +217,17 @@ impl Cell {
         result
     }
 
+    /// Destroys the key of an owner whose tombstone is committed, so that whoever reads from now on does not see
+    /// the owner's rows. Idempotent.
+    pub(crate) fn destroy_key(&self, owner: &str) -> Result<(), Error> {
+        // INVARIANT: who reads in a snapshot from before the tombstone has the keys of all its rows until the end;
+        // a row without a key is damage and nothing else.
+        let gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.ring.discard(owner)?;
+        drop(gate);
+        self.ring.destroy(owner)
+    }
+
     /// Rewrites the file without its dead bytes while no reader is inside.
     pub(crate) fn compact(&self) -> Result<(), Error> {
         self.writer.alone(|connection| {

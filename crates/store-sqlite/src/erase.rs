@@ -105,7 +105,7 @@ impl Cell {
         let reach = |point| self.env.reach(point).map_err(|_| Error::Unavailable);
         reach(FaultPoint::AfterTombstone)?;
         self.shard.evict();
-        self.ring.destroy(&job.subject)?;
+        self.destroy_key(&job.subject)?;
         reach(FaultPoint::AfterDestroy)?;
         let owner = job.subject.clone();
         self.write_blocking(move |work| purge(work, &owner))?;

@@ -89,7 +89,7 @@ impl Cell {
             .sql()
         })?;
         if !keeps {
-            self.ring.destroy(source.as_str())?;
+            self.destroy_key(source.as_str())?;
         }
         self.env.reach(FaultPoint::BeforeVacuum).map_err(|_| Error::Unavailable)?;
         self.compact()

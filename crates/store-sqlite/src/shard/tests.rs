@@ -8,17 +8,23 @@ use merkwelt_authz::{Pass, Request, action, authenticate, authorize, class};
 use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::env::fixed::FixedEnv;
-use merkwelt_domain::memory::{Author, Kind, Lifetimes, Metadata, Particulars, Statement};
-use merkwelt_domain::{Content, ConversationId, Env as _, MemoryId, Purpose, SubjectId};
+use merkwelt_domain::memory::{
+    Author, Expiry, Kind, Lifetimes, Metadata, NoExpiryReason, Particulars, Statement,
+};
+use merkwelt_domain::source::{EvidencePolicy, PassageId, Region, RegionUnit, Terms};
+use merkwelt_domain::{
+    Content, ConversationId, Env as _, MemoryId, Purpose, RevisionId, SourceId, SubjectId, Timestamp,
+};
 use merkwelt_ledger::commitment::OpeningKey;
-use merkwelt_store::Store as _;
 use merkwelt_store::change::{Batch, NewMemory, NewOwner, NewTurn, Outcome, Write};
 use merkwelt_store::conformance::{START, block, founding};
 use merkwelt_store::query::{Fusion, KindSet, ModelId, RecallQuery, TopK, Turns, Vector};
+use merkwelt_store::source::{NewAudience, NewPassage, NewRevision, NewSource, SourceChange};
+use merkwelt_store::{Library as _, Store as _};
 use proptest::prelude::*;
 
 use super::search::search_where;
-use super::{Probe, Shard, advance, load};
+use super::{Probe, Shard, advance, load, passage_key};
 use crate::recall::{dispose, recall};
 use crate::snapshot::{Snapshot, State, Viewer};
 use crate::{MasterKey, Options, Sqlite, Threads};
@@ -211,6 +217,80 @@ fn an_unknown_change_makes_a_shard_start_anew() {
     assert!(place.between(1, 2).is_some());
     assert!(place.between(0, 2).is_none());
     assert!(Shard::default().dump().is_empty());
+}
+
+/// Makes one change of the register.
+fn change(store: &Sqlite, request: &Request, change: SourceChange) {
+    let pass = block::on(authorize::<action::ManageSources>(store, request)).unwrap();
+    block::on(store.change_source(&pass, change, Timestamp::from_millis(START))).unwrap();
+}
+
+/// A source with one passage that is searched.
+fn published(stage: &Stage, request: &Request) -> (SourceId, PassageId) {
+    let (id, revision) = (SourceId::random(stage.env.as_ref()), RevisionId::random(stage.env.as_ref()));
+    let terms = Terms {
+        expiry: Expiry::Never(NoExpiryReason::CompanyKnowledge),
+        evidence: EvidencePolicy::DigestWithVersion,
+        purpose: None,
+    };
+    let title = "Returns".parse().unwrap();
+    let new = NewSource { id: id.clone(), title, origin: None, audience: NewAudience::Tenant, terms };
+    change(&stage.store, request, SourceChange::Register(new));
+    let passage = NewPassage {
+        text: Content::question("Goods may be returned.", 1000).unwrap(),
+        headings: Vec::new(),
+        region: Region::new(None, RegionUnit::Paragraph, (1, 1), None).unwrap(),
+        digest: [7; 32],
+        tokens: 9,
+        vector: None,
+    };
+    let new = NewRevision {
+        id: revision.clone(),
+        source: id.clone(),
+        digest: [8; 32],
+        media: "text/plain".to_owned(),
+        valid_from: stage.env.now(),
+        passages: vec![passage],
+        opening: OpeningKey::from_bytes([9; 32]),
+    };
+    change(&stage.store, request, SourceChange::Stage(new));
+    let publish = SourceChange::Publish { source: id.clone(), revision: revision.clone() };
+    change(&stage.store, request, publish);
+    (id, PassageId { revision, number: 1 })
+}
+
+#[test]
+fn an_index_is_built_and_read_in_a_snapshot_whose_source_is_deleted_meanwhile() {
+    let (stage, request) = stage();
+    let (source, passage) = published(&stage, &request);
+    let pass = block::on(authorize::<action::Recall>(&stage.store, &request)).unwrap();
+    let viewer = Viewer::of(&pass);
+    let cell = stage.store.inner.cell(pass.scope().tenant()).unwrap();
+    let n_before = cell.writer.commits();
+    std::thread::scope(|scope| {
+        cell.read(&viewer, |snapshot| {
+            let delete = SourceChange::Delete { source: source.clone() };
+            let (store, request) = (&stage.store, &request);
+            scope.spawn(move || change(store, request, delete));
+            while cell.writer.commits() == n_before {
+                std::thread::yield_now();
+            }
+            // Time enough for the key to go, if it could.
+            for _ in 0..50 {
+                if cell.ring.count(source.as_str())? == 0 {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            let shard = load::build(&cell, snapshot.db)?;
+            assert!(shard.holds(&passage_key(&passage.revision, 1)?));
+            snapshot.current_passage(&passage).map(|found| assert!(found.is_some()))
+        })
+        .unwrap();
+    });
+    assert_eq!(cell.ring.count(source.as_str()), Ok(0), "the key is still there");
+    let shard = cell.snapshot(load::build).unwrap();
+    assert!(!shard.holds(&passage_key(&passage.revision, 1).unwrap()));
 }
 
 /// Stores 2,000 facts with vectors and asks for one of them.
