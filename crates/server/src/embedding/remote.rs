@@ -1,5 +1,5 @@
-//! A server as an engine. Whatever it does wrong costs a text its vector at most: one text that it cannot take
-//! spoils no other, and a server that is away is left alone until it was tried out again.
+//! A server as an engine. Whatever it does wrong costs a text its vector at most: texts that it cannot take
+//! spoil no other, and a server that is away is left alone until it was tried out again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,10 @@ use super::wire;
 const BYTES_PER_TOKEN: usize = 4;
 /// How often a text that is refused is sent again at half its length.
 const HALVINGS_MAX: u32 = 3;
-/// Texts that fail one after another, without one that does not, before the server counts as away.
+/// Texts that fail one after another, without one that does not, before it is asked whether the server is to blame.
 const FAILURES_MAX: u32 = 3;
+/// For how long a server that took the trial sentence is not to blame for texts.
+const WELL_MS: i64 = 5_000;
 /// The shortest and the longest time that a server is left alone.
 const WAIT_MS: (i64, i64) = (1_000, 30_000);
 
@@ -48,6 +50,8 @@ struct State {
     /// How long it is left alone, and since when.
     wait_ms: i64,
     since: i64,
+    /// When it took the trial sentence after texts had failed.
+    well_at: Option<i64>,
 }
 
 /// How the texts of one request fare.
@@ -56,7 +60,8 @@ struct Effort {
     made: Vec<Result<Embedding, Error>>,
     failures: u32,
     successes: u32,
-    away: Option<&'static str>,
+    /// Why the texts that are left are not sent.
+    over: Option<Error>,
 }
 
 const AWAY: &str = "the server of the model does not answer";
@@ -83,9 +88,26 @@ impl Remote {
         let doubled = (state.wait_ms * 2).clamp(WAIT_MS.0, WAIT_MS.1);
         let wanted = wanted.map_or(0, |wait| i64::try_from(wait.as_millis()).unwrap_or(WAIT_MS.1));
         (state.wait_ms, state.since) = (doubled.max(wanted), self.env.now().millis());
+        state.well_at = None;
         if std::mem::take(&mut state.admitted) {
             tracing::warn!(endpoint = self.transport.endpoint(), "retrieval is lexical: {why}");
         }
+    }
+
+    /// Whether texts are to blame that failed, and not the server: it takes the trial sentence, as fast as a question
+    /// must be. Asked once in a while.
+    ///
+    /// INVARIANT: R-117, a text that somebody wrote takes the engine away from nobody else.
+    fn is_well(&self) -> bool {
+        let now = self.env.now().millis();
+        let known = self.state().well_at;
+        if known.is_some_and(|at| (0..WELL_MS).contains(&(now - at))) {
+            return true;
+        }
+        let made = self.call(Role::Passage, &[ANSWER], self.bytes_max(), self.settings.question_timeout);
+        let is_well = matches!(made.as_deref(), Ok([Ok(_)]));
+        self.state().well_at = is_well.then_some(now);
+        is_well
     }
 
     fn timeout(&self, role: Role) -> Duration {
@@ -130,7 +152,7 @@ impl Remote {
 
     /// Embeds texts together, and divides them where the server does not take them together.
     fn divide(&self, role: Role, texts: &[&str], effort: &mut Effort) {
-        if effort.away.is_some() {
+        if effort.over.is_some() {
             return;
         }
         let limit = self.bytes_max();
@@ -157,21 +179,29 @@ impl Remote {
                 (effort.failures, effort.successes) = (effort.failures + failed, effort.successes + worked);
                 effort.made.push(made);
                 if effort.successes == 0 && effort.failures >= FAILURES_MAX {
-                    self.leave_alone(FAILS, None);
-                    effort.away = Some(FAILS);
+                    if self.is_well() {
+                        effort.successes += 1;
+                    } else {
+                        self.leave_alone(FAILS, None);
+                        effort.over = Some(Error::Away(FAILS));
+                    }
                 }
+            }
+            // Somebody waits for a question; there is no time to ask who is to blame.
+            Err(Fault::Slow) if role == Role::Passage && self.is_well() => {
+                effort.over = Some(Error::Engine("the server took too long over a text"));
             }
             Err(Fault::Slow) => {
                 self.leave_alone("it took too long over one text", None);
-                effort.away = Some(AWAY);
+                effort.over = Some(Error::Away(AWAY));
             }
             Err(Fault::Away(why, wait)) => {
                 self.leave_alone(why, wait);
-                effort.away = Some(AWAY);
+                effort.over = Some(Error::Away(AWAY));
             }
             Err(Fault::Refused(why)) => {
                 self.leave_alone(&why, None);
-                effort.away = Some(AWAY);
+                effort.over = Some(Error::Away(AWAY));
             }
         }
     }
@@ -254,13 +284,13 @@ impl Embedder for Remote {
     fn embed_each(&self, role: Role, texts: &[&str]) -> Vec<Result<Embedding, Error>> {
         let mut effort = Effort::default();
         if !self.is_available() {
-            effort.away = Some(AWAY);
+            effort.over = Some(Error::Away(AWAY));
         }
         for together in texts.chunks(self.batch.load(Ordering::Relaxed).max(1)) {
             self.divide(role, together, &mut effort);
         }
         let mut made = effort.made;
-        made.resize(texts.len(), Err(Error::Away(effort.away.unwrap_or(AWAY))));
+        made.resize(texts.len(), Err(effort.over.unwrap_or(Error::Away(AWAY))));
         made
     }
 

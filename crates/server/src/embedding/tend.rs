@@ -1,7 +1,7 @@
 //! What goes on beside the requests: an engine that is away is tried out again, and what was written without a
 //! vector gets one, a few texts at a time and with pauses, so that questions do not wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ pub struct Tended {
     env: Arc<dyn Env>,
     work: VecDeque<(TenantId, FillPlace, bool)>,
     retry: BTreeMap<TenantId, (i64, i64)>,
+    /// Tenants over whose texts the engine went away, and nothing of them got a vector since.
+    struck: BTreeSet<TenantId>,
     /// Whether the vectors of the data are known to be of this model.
     adopted: bool,
     filled: u64,
@@ -117,7 +119,7 @@ impl Tended {
             store.tenant_ids().into_iter().map(|tenant| (tenant, FillPlace::default(), false)).collect();
         let (retry, said) = (BTreeMap::new(), String::new());
         let (engine, next) = (engines.present.clone(), engines.next.clone());
-        Self { engine, next, store, env, work, retry, adopted, filled: 0, said }
+        Self { engine, next, store, env, work, retry, struck: BTreeSet::new(), adopted, filled: 0, said }
     }
 
     /// One small piece of work. How long to rest after it.
@@ -142,8 +144,10 @@ impl Tended {
             Ok(()) => {
                 engine.admit();
                 self.said.clear();
-                // What waited for it waits no longer.
-                self.retry.values_mut().for_each(|due| *due = (i64::MIN, RETRY_MS.0));
+                // What waited for it waits no longer, unless its texts may be what takes it away.
+                for (_, due) in self.retry.iter_mut().filter(|(tenant, _)| !self.struck.contains(tenant)) {
+                    *due = (i64::MIN, RETRY_MS.0);
+                }
                 tracing::info!("the embedding engine is there: retrieval is hybrid");
                 true
             }
@@ -219,8 +223,10 @@ impl Tended {
             Ok(Some((done, is_there))) => {
                 self.filled += done.filled;
                 if !is_there {
-                    // It says nothing about the texts. The whole tenant is looked through again.
-                    return self.work.push_back((tenant, FillPlace::default(), false));
+                    return self.went_away_over(tenant);
+                }
+                if done.filled > 0 || done.next.is_none() {
+                    self.struck.remove(&tenant);
                 }
                 let failed = failed_before || done.failed > 0;
                 match done.next {
@@ -244,6 +250,16 @@ impl Tended {
         if self.work.is_empty() && self.filled > 0 {
             tracing::info!("embedded {} entries that were written without a vector", self.filled);
             self.filled = 0;
+        }
+    }
+
+    /// Once says nothing about the texts: the whole tenant is looked through again when the engine is back. Twice
+    /// in a row may be no chance, and then the others go first.
+    fn went_away_over(&mut self, tenant: TenantId) {
+        if self.struck.insert(tenant.clone()) {
+            self.work.push_back((tenant, FillPlace::default(), false));
+        } else {
+            self.again_later(tenant);
         }
     }
 

@@ -76,7 +76,7 @@ fn fill(service: &Running) {
 }
 
 /// Another tenant with a fact; the key of its application.
-fn second_tenant(service: &Running) -> String {
+pub(crate) fn second_tenant(service: &Running) -> String {
     let admin = service.client(&service.keys.admin);
     let made = admin.post("/v1/tenants", &json!({"name": "second"}), None).unwrap().success().unwrap();
     let tenant = service.client(made["key"].as_str().unwrap());
@@ -300,6 +300,41 @@ fn i_014_a_change_that_was_given_up_leaves_the_former_model_and_can_be_finished_
     assert!(done.status.success(), "{}", text(&done.stderr));
     let (content, said) = doctor(&data);
     assert!(content && !said.contains("were gathered"), "{said}");
+}
+
+/// Another model of the same dimension beside the present one.
+fn with_revised(former: &Scripted, new: &Scripted) -> String {
+    let next = patient(&toml("tei", &new.url, "batch = 8\nrevision = '2'\n"));
+    before(former) + &next.replace("[embedding]", "[next_embedding]")
+}
+
+#[test]
+fn a_change_ends_without_the_texts_that_the_coming_engine_refuses_and_counts_them() {
+    for mood in [Mood::RefusesOver("vessel"), Mood::FailsOver("vessel")] {
+        let (former, new) = (Scripted::start(Mood::Good), Scripted::start(mood));
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        configured(&data, &before(&former));
+        let service = Running::start_with(&data, &[]);
+        remember(&service, CONTRACT);
+        let second = second_tenant(&service);
+        for number in 0..3 {
+            let body = json!({"kind": "user_fact", "text": format!("vessel {number}")});
+            let bob = service.client(&second).acting_for("bob");
+            bob.post("/v1/memories", &body, None).unwrap().success().unwrap();
+        }
+        let keys = service.stop();
+        configured(&data, &with_revised(&former, &new));
+        let service = Running::start_with(&data, &[]).with_keys(keys);
+        let mut refused = 0;
+        soon("the change ends", || {
+            refused = service.ready().1["embedding_change"]["refused"].as_u64().unwrap_or(0).max(refused);
+            state(&service) == "complete"
+        });
+        assert_eq!(refused, 3, "{}", service.log());
+        new.calls();
+        assert!(is_right(&ask(&service, QUESTION)) && new.calls().len() == 1);
+    }
 }
 
 // From here on in this process, to hit the moment between the vector of a text and its use.

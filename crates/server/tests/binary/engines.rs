@@ -14,6 +14,7 @@ use merkwelt_server::config::{Config, Places};
 use merkwelt_server::embedding::{Engine as _, Remote, Unfit, Wanted};
 use serde_json::{Value, json};
 
+use crate::changes::second_tenant;
 use crate::running::{Running, binary, run, text};
 use crate::scripted::{DIMENSION, Mood, Scripted};
 use crate::service::sockets;
@@ -152,6 +153,43 @@ fn one_text_that_a_server_cannot_take_spoils_no_other() {
             assert!(remote.is_available(), "{engine} {mood:?}");
         }
     }
+}
+
+#[test]
+fn r_117_texts_that_a_server_cannot_take_take_it_away_from_no_other_however_many_they_are() {
+    let ships = ["a ship", "one more ship", "the third ship", "ship", "ships"];
+    let n_trials = |server: &Scripted| {
+        let texts = server.calls().into_iter().flat_map(|call| call.texts());
+        texts.filter(|text| text.contains("Vereinbarung")).count()
+    };
+    for engine in PROTOCOLS {
+        for mood in [Mood::FailsOver("ship"), Mood::RefusesOver("ship")] {
+            let server = Scripted::start(Mood::Good);
+            let (remote, env) = remote_with(engine, &server.url, "");
+            remote.try_out().unwrap();
+            remote.admit();
+            server.calls();
+            server.be(mood.clone());
+            // Whether the server is to blame is asked once in a while, however often they are sent.
+            for _ in 0..4 {
+                assert_eq!(worked(&remote, &ships), [false; 5], "{engine} {mood:?}");
+                assert!(remote.is_available(), "{engine} {mood:?}: texts took it away");
+            }
+            assert_eq!(n_trials(&server), 1, "{engine} {mood:?}");
+            env.advance(60_000);
+            assert_eq!(worked(&remote, &ships), [false; 5]);
+            assert_eq!(n_trials(&server), 1);
+            assert_eq!(worked(&remote, &TEXTS), [true, true, false, true, true]);
+            // Soon after that a server which fails for everything is noticed all the same.
+            server.be(Mood::Status(500, None));
+            env.advance(10_000);
+            assert_eq!(worked(&remote, &TEXTS), [false; 5]);
+            assert!(!remote.is_available(), "{engine} {mood:?}");
+        }
+    }
+    let (_server, remote) = ready("tei", Mood::SlowOver("ship", Duration::from_secs(3)), "");
+    assert_eq!(worked(&remote, &["a ship"]), [false]);
+    assert!(remote.is_available() && worked(&remote, &["tea"]) == [true], "a slow text took it away");
 }
 
 #[test]
@@ -404,6 +442,60 @@ fn a_text_that_the_engine_cannot_take_stays_pending_and_is_found_by_its_words() 
     server.be(Mood::Good);
     let service = Running::start_with(&data, &[]).with_keys(keys);
     soon("the text is embedded", || by_meaning(&ask(&service, "Welches Schiff?"), "a vessel"));
+}
+
+/// Questions for some seconds; how many were not answered by meaning.
+fn n_lexical(service: &Running) -> usize {
+    let answers = (0..40).map(|_| {
+        std::thread::sleep(Duration::from_millis(150));
+        ask(service, QUESTION)
+    });
+    answers.filter(|found| !by_meaning(found, CONTRACT)).count()
+}
+
+#[test]
+fn r_117_three_refused_texts_of_one_tenant_leave_the_others_their_engine_now_and_after_a_start() {
+    let server = Scripted::start(Mood::Good);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    configured(&data, &toml("openai", &server.url, ""));
+    let service = Running::start_with(&data, &[]);
+    remember(&service, CONTRACT);
+    server.be(Mood::RefusesOver("vessel"));
+    let person = second_tenant(&service);
+    for number in 0..3 {
+        let body = json!({"kind": "user_fact", "text": format!("vessel {number}")});
+        service
+            .client(&person)
+            .acting_for("bob")
+            .post("/v1/memories", &body, None)
+            .unwrap()
+            .success()
+            .unwrap();
+    }
+    assert_eq!(n_lexical(&service), 0, "{}", service.log());
+    let keys = service.stop();
+    let service = Running::start_with(&data, &[]).with_keys(keys);
+    assert_eq!(n_lexical(&service), 0, "{}", service.log());
+    assert_eq!(service.ready().1["retrieval"], "hybrid");
+}
+
+#[test]
+fn a_text_over_which_the_server_dies_is_not_sent_again_at_once_whenever_it_is_back() {
+    let server = Scripted::start(Mood::Good);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    configured(&data, &toml("openai", &server.url, ""));
+    let service = Running::start_with(&data, &[]);
+    remember(&service, CONTRACT);
+    server.be(Mood::Status(503, None));
+    remember(&service, "a vessel");
+    server.be(Mood::ClosesOver("vessel"));
+    assert!(
+        (0..5).any(|_| n_lexical(&service) == 0),
+        "the others have no engine for long: {}",
+        service.log()
+    );
 }
 
 #[test]

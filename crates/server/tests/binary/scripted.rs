@@ -25,6 +25,12 @@ pub(crate) enum Mood {
     /// Fails the whole call with HTTP 500 if a text has this word, as Ollama does over a vector that is not a
     /// number.
     FailsOver(&'static str),
+    /// Refuses the whole call with HTTP 400 if a text has this word.
+    RefusesOver(&'static str),
+    /// Closes the connection if a text has this word, as a server that dies over it.
+    ClosesOver(&'static str),
+    /// Takes so long for a call if a text has this word.
+    SlowOver(&'static str, Duration),
     /// The vector of a text with this word has this JSON for its first component.
     Component(&'static str, &'static str),
     /// The vector of a text with this word has no length.
@@ -216,6 +222,12 @@ fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<(
         Mood::FailsOver(word) if has(word) => {
             respond(socket, 500, "", r#"{"error":"failed to encode response: json: unsupported value: NaN"}"#)
         }
+        Mood::RefusesOver(word) if has(word) => respond(socket, 400, "", r#"{"error":"blocked"}"#),
+        Mood::ClosesOver(word) if has(word) => Ok(()),
+        Mood::SlowOver(word, each) if has(word) => {
+            std::thread::sleep(*each);
+            respond(socket, 200, "", &document(call, mood))
+        }
         Mood::AtMost(most) if texts.len() > *most => {
             respond(socket, 413, "", r#"{"error":"batch size > maximum allowed batch size"}"#)
         }
@@ -239,6 +251,9 @@ fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<(
         }
         Mood::Good
         | Mood::FailsOver(_)
+        | Mood::RefusesOver(_)
+        | Mood::ClosesOver(_)
+        | Mood::SlowOver(..)
         | Mood::Component(..)
         | Mood::Zero(_)
         | Mood::Shuffled
@@ -248,23 +263,14 @@ fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<(
         | Mood::Long
         | Mood::AtMost(_)
         | Mood::Longest(_)
-        | Mood::AnotherModel
-            if call.path == "/api/embed" =>
-        {
-            in_pieces(socket, &document(call, mood))
+        | Mood::AnotherModel => {
+            let document = document(call, mood);
+            if call.path == "/api/embed" {
+                in_pieces(socket, &document)
+            } else {
+                respond(socket, 200, "", &document)
+            }
         }
-        Mood::Good
-        | Mood::FailsOver(_)
-        | Mood::Component(..)
-        | Mood::Zero(_)
-        | Mood::Shuffled
-        | Mood::Doubled
-        | Mood::OneMissing
-        | Mood::Components(_)
-        | Mood::Long
-        | Mood::AtMost(_)
-        | Mood::Longest(_)
-        | Mood::AnotherModel => respond(socket, 200, "", &document(call, mood)),
     }
 }
 
