@@ -259,10 +259,10 @@ impl Coming {
         // Where writing never rests, each round finds what was written during the one before, and no less.
         let is_steady = made <= LEFT_MAX || made.saturating_mul(2) > self.made_before;
         self.made_before = made;
+        let is_gathered = self.stage == Stage::Gathering && is_steady && (failed == 0 || trials >= TRIALS);
+        let is_ready = is_gathered && self.is_still_the_same();
         let moved = match self.stage {
-            Stage::Gathering if is_steady && (failed == 0 || trials >= TRIALS) => {
-                self.store.begin_switching(&self.id).map(|()| Stage::Switching)
-            }
+            Stage::Gathering if is_ready => self.store.begin_switching(&self.id).map(|()| Stage::Switching),
             Stage::Switching if n_unchanged == 0 => {
                 self.store.end_switching(&self.id).map(|()| Stage::Complete)
             }
@@ -283,6 +283,16 @@ impl Coming {
         }
         self.work = self.store.tenant_ids().into_iter().map(|tenant| (tenant, None)).collect();
         self.tell(false);
+    }
+
+    /// INVARIANT: I-14, before the point of no return the engine is tried against the vector that was kept when the
+    /// gathering began: its weights may have changed since without its going away.
+    fn is_still_the_same(&mut self) -> bool {
+        let tried = self.engine.try_out();
+        if let Err(why) = &tried {
+            self.warn(format!("no tenant changes to the coming model: {why}"));
+        }
+        tried.is_ok()
     }
 
     fn tell(&mut self, waits: bool) {

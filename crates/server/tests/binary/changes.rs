@@ -337,6 +337,32 @@ fn a_change_ends_without_the_texts_that_the_coming_engine_refuses_and_counts_the
     }
 }
 
+#[test]
+fn i_014_tenants_do_not_change_to_an_engine_whose_weights_changed_while_its_vectors_gathered() {
+    let (former, new) = (Scripted::start(Mood::Good), Scripted::start(Mood::Slow(Duration::from_millis(10))));
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    configured(&data, &before(&former));
+    let service = Running::start_with(&data, &[]);
+    fill(&service);
+    let keys = service.stop();
+    configured(&data, &with_revised(&former, &new));
+    let service = Running::start_with(&data, &[]).with_keys(keys);
+    let mut sent = 0;
+    soon("a third was sent", || {
+        sent += n_sent(&new);
+        sent >= 60
+    });
+    new.be(Mood::AnotherModel);
+    soon("it is noticed", || {
+        let state = state(&service);
+        assert!(state == "gathering" || state == "waiting", "{state}");
+        service.log().contains("another model stands behind the same name")
+    });
+    soon("it waits", || state(&service) == "waiting");
+    assert!(is_right(&ask(&service, QUESTION)));
+}
+
 // From here on in this process, to hit the moment between the vector of a text and its use.
 
 /// An engine that does something before its first vector for a role is used.
