@@ -91,6 +91,11 @@ async fn bad_searches_pages_and_directories_are_refused() {
         ("/v1/recall", question(json!({ "k": 201 })), "k"),
         ("/v1/recall", question(json!({ "kinds": [] })), "kinds"),
         ("/v1/recall", question(json!({ "kinds": ["user_fact", "feedback"] })), "kinds[1]"),
+        (
+            "/v1/recall",
+            question(json!({ "kinds": ["reference", "reference", "reference", "reference"] })),
+            "kinds",
+        ),
         ("/v1/recall", question(json!({ "history": "some" })), "history"),
         ("/v1/recall", question(json!({ "history": { "conversation": "x" } })), "history.conversation"),
         ("/v1/recall", question(json!({ "interval": span })), "interval"),

@@ -82,9 +82,12 @@ impl RecallBody {
     }
 }
 
+/// The kinds that are ranked; the schema says the same.
+const KINDS_MAX: usize = 3;
+
 fn kinds(names: Option<&[String]>) -> Result<KindSet, FieldError> {
     let Some(names) = names else { return Ok(KindSet::all().rankable()) };
-    at_most("kinds", names, Kind::ALL.len())?;
+    at_most("kinds", names, KINDS_MAX)?;
     let mut kinds = Vec::with_capacity(names.len());
     for (i, name) in names.iter().enumerate() {
         let at = format!("kinds[{i}]");
