@@ -8,6 +8,7 @@ mod probe;
 mod progress;
 mod remote;
 mod settings;
+mod standing;
 mod tend;
 mod transport;
 mod wire;
@@ -27,6 +28,7 @@ pub use transport::Way;
 pub(crate) use probe::{ANSWER, ELSE, QUESTION};
 pub(crate) use remote::start_of;
 pub(crate) use settings::base_address;
+pub(crate) use standing::Standing;
 pub(crate) use transport::{Fault, Transport, tls};
 
 use std::sync::Arc;

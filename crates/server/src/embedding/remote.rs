@@ -11,6 +11,7 @@ use merkwelt_inference::{Descriptor, Embedder, Embedding, Role};
 
 use super::probe::{ANSWER, ELSE, QUESTION, Unfit, judge};
 use super::settings::{Protocol, Settings};
+use super::standing::Standing;
 use super::tend::Engine;
 use super::transport::{Fault, Transport};
 use super::wire;
@@ -21,10 +22,6 @@ const BYTES_PER_TOKEN: usize = 4;
 const HALVINGS_MAX: u32 = 3;
 /// Texts that fail one after another, without one that does not, before it is asked whether the server is to blame.
 const FAILURES_MAX: u32 = 3;
-/// For how long a server that took the trial sentence is not to blame for texts.
-const WELL_MS: i64 = 5_000;
-/// The shortest and the longest time that a server is left alone.
-const WAIT_MS: (i64, i64) = (1_000, 30_000);
 
 /// A server with one model.
 pub struct Remote {
@@ -44,14 +41,9 @@ impl std::fmt::Debug for Remote {
 
 #[derive(Debug, Default)]
 struct State {
-    admitted: bool,
+    standing: Standing,
     /// The vector of the trial sentence, once known.
     reference: Option<Vec<f32>>,
-    /// How long it is left alone, and since when.
-    wait_ms: i64,
-    since: i64,
-    /// When it took the trial sentence after texts had failed.
-    well_at: Option<i64>,
 }
 
 /// How the texts of one request fare.
@@ -84,12 +76,7 @@ impl Remote {
 
     /// Takes the server out of use until it was tried out again.
     fn leave_alone(&self, why: &str, wanted: Option<Duration>) {
-        let mut state = self.state();
-        let doubled = (state.wait_ms * 2).clamp(WAIT_MS.0, WAIT_MS.1);
-        let wanted = wanted.map_or(0, |wait| i64::try_from(wait.as_millis()).unwrap_or(WAIT_MS.1));
-        (state.wait_ms, state.since) = (doubled.max(wanted), self.env.now().millis());
-        state.well_at = None;
-        if std::mem::take(&mut state.admitted) {
+        if self.state().standing.leave_alone(self.env.now().millis(), wanted) {
             tracing::warn!(endpoint = self.transport.endpoint(), "retrieval is lexical: {why}");
         }
     }
@@ -100,13 +87,12 @@ impl Remote {
     /// INVARIANT: R-117, a text that somebody wrote takes the engine away from nobody else.
     fn is_well(&self) -> bool {
         let now = self.env.now().millis();
-        let known = self.state().well_at;
-        if known.is_some_and(|at| (0..WELL_MS).contains(&(now - at))) {
+        if self.state().standing.was_well(now) {
             return true;
         }
         let made = self.call(Role::Passage, &[ANSWER], self.bytes_max(), self.settings.question_timeout);
         let is_well = matches!(made.as_deref(), Ok([Ok(_)]));
-        self.state().well_at = is_well.then_some(now);
+        self.state().standing.note_trial(now, is_well);
         is_well
     }
 
@@ -295,15 +281,13 @@ impl Embedder for Remote {
     }
 
     fn is_available(&self) -> bool {
-        self.state().admitted
+        self.state().standing.is_admitted()
     }
 }
 
 impl Engine for Remote {
     fn is_due(&self) -> bool {
-        let state = self.state();
-        // A clock that was put back makes a trial of its own.
-        !(0..state.wait_ms).contains(&(self.env.now().millis() - state.since))
+        self.state().standing.is_due(self.env.now().millis())
     }
 
     fn try_out(&self) -> Result<(), Unfit> {
@@ -328,8 +312,7 @@ impl Engine for Remote {
     }
 
     fn admit(&self) {
-        let mut state = self.state();
-        (state.admitted, state.wait_ms) = (true, 0);
+        self.state().standing.admit();
     }
 
     fn is_described(&self) -> bool {

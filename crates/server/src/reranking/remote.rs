@@ -9,13 +9,11 @@ use merkwelt_inference::rerank::{Error, Reranker, Score};
 
 use super::settings::Settings;
 use super::wire;
-use crate::embedding::{ANSWER, ELSE, Fault, QUESTION, Transport, Unfit, start_of};
+use crate::embedding::{ANSWER, ELSE, Fault, QUESTION, Standing, Transport, Unfit, start_of};
 
 /// Bytes of text per token of the limit that are sent at most.
 const BYTES_PER_TOKEN: usize = 4;
-/// The shortest and the longest time that a server is left alone.
-const WAIT_MS: (i64, i64) = (1_000, 30_000);
-/// Refused calls, one after another, before the server counts as away.
+/// Refused calls, one after another, before it is asked whether the server is to blame.
 const FAILURES_MAX: u32 = 3;
 
 /// A server with one model.
@@ -28,11 +26,8 @@ pub struct Remote {
 
 #[derive(Debug, Default)]
 struct State {
-    admitted: bool,
+    standing: Standing,
     failures: u32,
-    /// How long it is left alone, and since when.
-    wait_ms: i64,
-    since: i64,
 }
 
 impl std::fmt::Debug for Remote {
@@ -58,7 +53,7 @@ impl Remote {
     pub fn try_out(&self) -> Result<(), Unfit> {
         let tried = self.trial();
         match &tried {
-            Ok(()) => *self.state() = State { admitted: true, ..State::default() },
+            Ok(()) => self.state().standing.admit(),
             Err(why) => self.leave_alone(&why.to_string(), None),
         }
         tried
@@ -92,11 +87,8 @@ impl Remote {
 
     fn leave_alone(&self, why: &str, wanted: Option<Duration>) {
         let mut state = self.state();
-        let doubled = (state.wait_ms * 2).clamp(WAIT_MS.0, WAIT_MS.1);
-        let wanted = wanted.map_or(0, |wait| i64::try_from(wait.as_millis()).unwrap_or(WAIT_MS.1));
-        (state.wait_ms, state.since) = (doubled.max(wanted), self.env.now().millis());
         state.failures = 0;
-        if std::mem::take(&mut state.admitted) {
+        if state.standing.leave_alone(self.env.now().millis(), wanted) {
             tracing::warn!(endpoint = self.transport.endpoint(), "results are not reranked: {why}");
         }
     }
@@ -105,15 +97,12 @@ impl Remote {
     fn is_usable(&self) -> bool {
         {
             let mut state = self.state();
-            if state.admitted {
+            if state.standing.is_admitted() {
                 return true;
             }
-            let now = self.env.now().millis();
-            // A clock that was put back makes a trial of its own.
-            if (0..state.wait_ms).contains(&(now - state.since)) {
+            if !state.standing.claim(self.env.now().millis()) {
                 return false;
             }
-            (state.since, state.wait_ms) = (now, state.wait_ms.max(WAIT_MS.0));
         }
         let there = self.try_out().is_ok();
         if there {
@@ -131,12 +120,24 @@ impl Remote {
         wire::scores(self.settings.protocol, &answer, texts.len()).ok_or(Fault::Unreadable)
     }
 
+    /// INVARIANT: R-117, what somebody wrote takes the reranker away from nobody else: before a server is left alone
+    /// that fails, it is asked whether it takes the trial sentences.
     fn failed(&self) {
+        let now = self.env.now().millis();
         let mut state = self.state();
         state.failures += 1;
-        let often = state.failures >= FAILURES_MAX;
+        if state.failures < FAILURES_MAX {
+            return;
+        }
+        state.failures = 0;
+        let was_well = state.standing.was_well(now);
         drop(state);
-        if often {
+        if was_well {
+            return;
+        }
+        let is_well = self.trial().is_ok();
+        self.state().standing.note_trial(now, is_well);
+        if !is_well {
             self.leave_alone("it fails for every question", None);
         }
     }

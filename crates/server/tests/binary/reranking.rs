@@ -80,11 +80,11 @@ fn a_text_without_a_usable_score_spoils_no_other() {
 #[test]
 fn whatever_takes_a_reranker_away_is_no_score_and_it_is_tried_out_before_it_is_asked_again() {
     let moods = [
-        (Mood::Doubled, 3),
-        (Mood::Body("no JSON"), 3),
-        (Mood::Component("tea", "\"high\""), 3),
-        (Mood::Status(500, None), 3),
-        (Mood::Slow(Duration::from_secs(1)), 3),
+        // Three questions, and the trial that says that the server is to blame.
+        (Mood::Doubled, 4),
+        (Mood::Body("no JSON"), 4),
+        (Mood::Status(500, None), 4),
+        (Mood::Slow(Duration::from_secs(1)), 4),
         (Mood::Endless, 1),
         (Mood::Status(429, Some(5)), 1),
         (Mood::Status(401, None), 1),
@@ -103,6 +103,23 @@ fn whatever_takes_a_reranker_away_is_no_score_and_it_is_tried_out_before_it_is_a
             env.advance(60_000);
             assert!(values(&remote).is_some(), "{engine} {mood:?}");
             assert_eq!(server.calls().len(), 2, "one trial and one question");
+        }
+    }
+}
+
+#[test]
+fn r_117_texts_that_a_reranker_cannot_take_take_it_away_from_nobody_else() {
+    for engine in PROTOCOLS {
+        for mood in [Mood::FailsOver("tea"), Mood::RefusesOver("tea"), Mood::Component("tea", "\"high\"")] {
+            let (server, remote, _) = ready(engine, mood.clone(), "");
+            for _ in 0..12 {
+                assert_eq!(values(&remote), None, "{engine} {mood:?}");
+            }
+            assert!(
+                remote.score("Welche Vereinbarung?", &["a ship", "the contract"]).is_ok(),
+                "{engine} {mood:?}"
+            );
+            assert_eq!(server.calls().len(), 12 + 1 + 1, "one trial in a moment");
         }
     }
 }
