@@ -16,7 +16,7 @@ use merkwelt_store_sqlite::{FillPlace, OpenError, Sqlite};
 
 use super::probe::Unfit;
 use super::progress::{Progress, Stage};
-use super::tend::{Engine, LOOK, PAUSE_MAX, for_app};
+use super::tend::{Engine, LOOK, PAUSE_MAX, for_app, in_steps};
 
 /// Rows that may be without a new vector when all tenants together, or at last one of them, are said to be ready:
 /// what is written all the time is never quite ready.
@@ -69,17 +69,8 @@ impl std::fmt::Debug for Coming {
 }
 
 /// Works on a change until the runtime stops.
-pub async fn come(mut coming: Coming) {
-    loop {
-        let step = tokio::task::spawn_blocking(move || {
-            let pause = coming.step();
-            (coming, pause)
-        });
-        // A step that dies is a defect; the service goes on as it is.
-        let Ok((back, pause)) = step.await else { return };
-        coming = back;
-        tokio::time::sleep(pause).await;
-    }
+pub async fn come(coming: Coming) {
+    in_steps(coming, Coming::step).await;
 }
 
 impl Coming {

@@ -98,15 +98,20 @@ impl std::fmt::Debug for Tended {
 }
 
 /// Tends an engine until the runtime stops.
-pub async fn tend(mut tended: Tended) {
+pub async fn tend(tended: Tended) {
+    in_steps(tended, Tended::step).await;
+}
+
+/// Works in small blocking steps, each of which says how long to rest after it, until the runtime stops.
+pub(super) async fn in_steps<W: Send + 'static>(mut worker: W, step: fn(&mut W) -> Duration) {
     loop {
-        let step = tokio::task::spawn_blocking(move || {
-            let pause = tended.step();
-            (tended, pause)
+        let done = tokio::task::spawn_blocking(move || {
+            let pause = step(&mut worker);
+            (worker, pause)
         });
         // A step that dies is a defect; the service goes on as it is.
-        let Ok((back, pause)) = step.await else { return };
-        tended = back;
+        let Ok((back, pause)) = done.await else { return };
+        worker = back;
         tokio::time::sleep(pause).await;
     }
 }
