@@ -241,6 +241,23 @@ fn i_014_a_model_is_changed_while_reads_and_writes_go_on_through_kill_9_and_a_mi
     assert!(!refused.status.success() && text(&refused.stderr).contains("vectors are of model"));
 }
 
+/// A service with facts under one configuration that was started again under another, of whose texts the coming engine
+/// was sent about a third; how many they were.
+fn gathering(data: &Path, first: &str, then: &str, new: &Scripted) -> (Running, usize) {
+    configured(data, first);
+    let service = Running::start_with(data, &[]);
+    fill(&service);
+    let keys = service.stop();
+    configured(data, then);
+    let service = Running::start_with(data, &[]).with_keys(keys);
+    let mut sent = 0;
+    soon("a third was sent", || {
+        sent += n_sent(new);
+        sent >= 60
+    });
+    (service, sent)
+}
+
 fn doctor(data: &Path) -> (bool, String) {
     let done = run(&["doctor", "--data-dir", data.to_str().unwrap()]);
     (done.status.success(), text(&done.stdout) + &text(&done.stderr))
@@ -251,17 +268,7 @@ fn i_014_a_change_that_was_given_up_leaves_the_former_model_and_can_be_finished_
     let (former, new) = (Scripted::start(Mood::Good), Scripted::start(Mood::Wide(Duration::from_millis(10))));
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    configured(&data, &before(&former));
-    let service = Running::start_with(&data, &[]);
-    fill(&service);
-    let keys = service.stop();
-    configured(&data, &with_next(&former, &new));
-    let service = Running::start_with(&data, &[]).with_keys(keys);
-    let mut sent = 0;
-    soon("a third was sent", || {
-        sent += n_sent(&new);
-        sent >= 60
-    });
+    let (service, mut sent) = gathering(&data, &before(&former), &with_next(&former, &new), &new);
     let keys = service.stop();
     sent += n_sent(&new);
     assert!(sent < N_FACTS, "it was stopped too late: the test shows nothing");
@@ -342,17 +349,7 @@ fn i_014_tenants_do_not_change_to_an_engine_whose_weights_changed_while_its_vect
     let (former, new) = (Scripted::start(Mood::Good), Scripted::start(Mood::Slow(Duration::from_millis(10))));
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    configured(&data, &before(&former));
-    let service = Running::start_with(&data, &[]);
-    fill(&service);
-    let keys = service.stop();
-    configured(&data, &with_revised(&former, &new));
-    let service = Running::start_with(&data, &[]).with_keys(keys);
-    let mut sent = 0;
-    soon("a third was sent", || {
-        sent += n_sent(&new);
-        sent >= 60
-    });
+    let (service, _) = gathering(&data, &before(&former), &with_revised(&former, &new), &new);
     new.be(Mood::AnotherModel);
     soon("it is noticed", || {
         let state = state(&service);
