@@ -5,7 +5,7 @@ use merkwelt_authz::{Pass, Request, action, class};
 use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::conversation::{Conversation, Retention, Turn};
 use merkwelt_domain::freshness::{Fresh, admit};
-use merkwelt_domain::memory::{Kind, Memory};
+use merkwelt_domain::memory::Kind;
 use merkwelt_domain::routing::{StateChoice, StateRoute, route};
 use merkwelt_domain::{Content, ConversationId, Interval, PackId, ReadId, Timestamp};
 use merkwelt_ledger::read::ReadKind;
@@ -16,7 +16,8 @@ use crate::App;
 use crate::conversation::listed_turn;
 use crate::error::{Attempt, Error, until_settled};
 use crate::footing::{Footings, is_summary, rested_on, turns};
-use crate::pack::fit::{Fitted, Line, Offer, Why, fit};
+use crate::pack::fit::{Fitted, Line, Offer, Why, facts_room, fit};
+use crate::pack::prefix::Prefix;
 use crate::pack::rebuild::compose;
 use crate::pack::render::Section;
 use crate::pack::select::Selection;
@@ -48,7 +49,7 @@ pub struct ContextRequest {
 
 /// What was found for one turn, before it is fitted.
 struct Findings {
-    memories: std::sync::Arc<Vec<Memory>>,
+    prefix: std::sync::Arc<Prefix>,
     reused: bool,
     recalled: Recalled,
     selection: Selection,
@@ -147,7 +148,7 @@ impl App {
         let route = route(wanted.question.expose(), wanted.state);
         let query = turn_query(wanted, kept.as_ref(), route, now);
         let recalled = self.search(pass, query).await?;
-        let (memories, reused) = self.prefix(pass, recalled.epochs, now).await?;
+        let (prefix, reused) = self.prefix(pass, recalled.epochs, now).await?;
         let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
         let n_turns_max = usize::try_from(wanted.budget.tokens() / TOKENS_PER_TURN_MIN).unwrap_or(usize::MAX);
         let selection = Selection::of(&recalled.candidates, n_turns_max);
@@ -162,7 +163,7 @@ impl App {
         let all_turns = recalled_turns.chain(&last_turns).chain(&neighbours).chain(&summary);
         let footings = self.footings(pass, rested_on(all_turns), now).await?;
         let found = Findings {
-            memories,
+            prefix,
             reused,
             recalled,
             selection,
@@ -242,15 +243,8 @@ impl App {
         let line = |section, why, record, scores| {
             Line::new(section, why, record, scores, &findings.footings, (now, self.counter))
         };
-        let of_kind = |kind: Kind| findings.memories.iter().filter(move |m| m.statement.kind() == kind);
-        let prefix = |kind, section, why| {
-            let admitted = of_kind(kind).filter_map(|m| current(Record::Memory(m.clone()), None));
-            let mut lines: Vec<Line> = admitted.map(|record| line(section, why, record, None)).collect();
-            lines.sort_by(newest_first);
-            lines
-        };
-        let mut rules = prefix(Kind::Feedback, Section::Rules, Why::Rule);
-        rules.reverse();
+        let rules = findings.prefix.rules.iter().filter_map(|m| current(Record::Memory(m.clone()), None));
+        let (facts, n_more_facts) = self.facts(findings, wanted.budget, now);
         let of_turn = if findings.sitting { Delivered::Sitting } else { Delivered::Current };
         let told = findings.last_turns.iter().filter(|turn| findings.tells(turn));
         let last_turns = told.filter_map(|turn| {
@@ -258,8 +252,9 @@ impl App {
             Some(line(Section::Conversation, Why::LastTurn, record, None))
         });
         Offer {
-            rules,
-            facts: prefix(Kind::UserFact, Section::Facts, Why::Fact),
+            rules: rules.map(|record| line(Section::Rules, Why::Rule, record, None)).collect(),
+            facts,
+            n_more_facts,
             summary: findings.summary_told().and_then(|turn| {
                 let record = admit(Record::Turn(turn.clone()), now, None).ok().map(of_turn)?;
                 Some(line(Section::Summary, Why::Summary, record, None))
@@ -267,6 +262,26 @@ impl App {
             last_turns: last_turns.collect(),
             ranked: self.ranked(findings, wanted, now),
         }
+    }
+
+    /// The newest facts, as many as can go in, and how many there are beside: to write and count thousands would cost
+    /// far more than all the rest of a pack.
+    fn facts(&self, findings: &Findings, budget: TokenBudget, now: Timestamp) -> (Vec<Line>, usize) {
+        let room = facts_room(budget.tokens());
+        let (mut lines, mut used, mut n_seen) = (Vec::new(), 0, 0);
+        for memory in &findings.prefix.facts {
+            if used > room {
+                break;
+            }
+            n_seen += 1;
+            let Ok(fresh) = admit(Record::Memory(memory.clone()), now, None) else { continue };
+            let record = Delivered::Current(fresh);
+            let line =
+                Line::new(Section::Facts, Why::Fact, record, None, &findings.footings, (now, self.counter));
+            used += line.tokens;
+            lines.push(line);
+        }
+        (lines, findings.prefix.facts.len() - n_seen)
     }
 
     /// What is worth its tokens, best first: hits, the turns they support, and the newest states if no state
@@ -392,15 +407,6 @@ fn section_of(record: &Record) -> Section {
     }
 }
 
-fn newest_first(a: &Line, b: &Line) -> std::cmp::Ordering {
-    let at = |line: &Line| match line.out.record.record() {
-        Record::Memory(memory) => (memory.written_at, memory.id.to_string()),
-        Record::Turn(turn) => (turn.at, turn.conversation.to_string()),
-        Record::Passage(passage) => (passage.received_at, passage.id.to_string()),
-    };
-    at(b).cmp(&at(a))
-}
-
 fn pack_item(line: &Line, pass: &Pass<'_, class::Read>) -> PackItemView {
     let scope = pass.scope();
     let item = view::item(line.out.record.record(), line.scores.as_ref(), scope);
@@ -429,18 +435,24 @@ fn summary_of(record: &Record) -> Option<SummaryView> {
 }
 
 fn left_out(fitted: &Fitted) -> Vec<LeftOutView> {
-    let mut sections: Vec<Section> = fitted.left_out.iter().map(|line| line.section).collect();
-    sections.sort_unstable();
-    sections.dedup();
-    let count = |section| fitted.left_out.iter().filter(|line| line.section == section).count();
-    sections.into_iter().map(|s| left_out_view(s, "budget", count(s))).collect()
+    let mut counts = std::collections::BTreeMap::new();
+    for line in &fitted.left_out {
+        *counts.entry(line.section).or_insert(0usize) += 1;
+    }
+    if fitted.n_more_facts > 0 {
+        *counts.entry(Section::Facts).or_insert(0) += fitted.n_more_facts;
+    }
+    counts.into_iter().map(|(section, n)| left_out_view(section, "budget", n)).collect()
 }
 
 /// What the search found and what is neither in nor left out for want of room: it does not match, or far less
 /// than the best.
 fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
-    let is_told =
-        |record: &Record| fitted.lines.iter().chain(&fitted.left_out).any(|line| line.shows(record));
+    let is_fact =
+        |record: &Record| matches!(record, Record::Memory(memory) if findings.prefix.holds_fact(&memory.id));
+    let is_told = |record: &Record| {
+        is_fact(record) || fitted.lines.iter().chain(&fitted.left_out).any(|line| line.shows(record))
+    };
     let mut counts = std::collections::BTreeMap::new();
     for candidate in findings.recalled.candidates.iter().filter(|candidate| !is_told(&candidate.record)) {
         let reason = match candidate.scores.total > 0.0 {

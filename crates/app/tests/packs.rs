@@ -5,11 +5,15 @@
 
 mod world;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use merkwelt_app::Error;
 use merkwelt_domain::conversation::{Retention, Speaker};
 use merkwelt_domain::memory::{Expiry, Kind};
 use merkwelt_domain::routing::StateChoice;
 use merkwelt_domain::{Interval, PackId, Timestamp};
+use merkwelt_inference::TokenCounter;
 use proptest::prelude::*;
 use serde_json::Value;
 use world::{DAY, START, World, delivered, id_of, now, slotted, statement, turn_of};
@@ -382,6 +386,52 @@ fn the_saving_against_the_flat_list_is_told_and_true() {
     assert_eq!(pack["tokens"]["flat"].as_u64(), Some(flat));
     assert_eq!(pack["tokens"]["saved"].as_u64(), Some(flat - total(&pack)));
     assert!(delivered(&pack).contains("Order 33"));
+}
+
+/// Counts as the usual counter does, and how often it was asked.
+struct Watched(AtomicUsize);
+
+impl TokenCounter for Watched {
+    fn id(&self) -> &str {
+        "o200k_base"
+    }
+
+    fn count(&self, text: &str) -> u32 {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        u32::try_from(count(text)).unwrap()
+    }
+}
+
+#[test]
+fn of_very_many_facts_only_those_are_written_that_can_go_in_and_the_others_are_counted() {
+    let world = World::new();
+    let anna = world.person("anna");
+    for number in 0..600 {
+        world.advance(1);
+        world.remember(&anna, statement(Kind::UserFact, &format!("Anna knows person {number} well")));
+    }
+    let watched: &'static Watched = Box::leak(Box::new(Watched(AtomicUsize::new(0))));
+    let settings = merkwelt_app::Settings::default();
+    let app = merkwelt_app::App::new(Arc::clone(&world.backend), world.env.clone(), None, watched, settings);
+    let pack = world::json(&now(app.context(&anna, &turn_of("Who is person 17?", 400))).unwrap());
+    let asked = watched.0.load(Ordering::Relaxed);
+    assert!(asked < 100, "{asked} texts were counted for one pack");
+    let items = pack["items"].as_array().unwrap();
+    let n_in = items.iter().filter(|item| item["section"] == "facts").count();
+    let facts = pack["system"]["facts"].as_str().unwrap();
+    let newest = (600 - n_in..600).map(|number| facts.find(&format!("person {number} ")).unwrap());
+    assert!(n_in > 5 && newest.is_sorted(), "the newest {n_in} in their order: {facts}");
+    assert!(pack["turn"].as_str().unwrap().contains("person 17 "), "an old fact that matches is found");
+    let left_out = pack["left_out"].as_array().unwrap();
+    let of_facts: Vec<u64> = left_out
+        .iter()
+        .filter(|left| left["section"] == "facts" && left["reason"] == "budget")
+        .map(|left| left["count"].as_u64().unwrap())
+        .collect();
+    assert_eq!(of_facts, [600 - u64::try_from(n_in).unwrap()]);
+    let is_told_twice = |left: &Value| left["section"] == "related_facts" && left["reason"] != "budget";
+    assert!(!left_out.iter().any(is_told_twice), "{left_out:?}");
+    assert_eq!(total(&pack), recount(&pack));
 }
 
 #[test]

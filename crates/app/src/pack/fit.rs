@@ -88,8 +88,10 @@ impl Line {
 pub(crate) struct Offer {
     /// All of them go in.
     pub(crate) rules: Vec<Line>,
-    /// Newest first.
+    /// Newest first; no more than [`facts_room`] holds, and one.
     pub(crate) facts: Vec<Line>,
+    /// How many facts there are beside.
+    pub(crate) n_more_facts: usize,
     /// It goes in after the last turns, if there is room.
     pub(crate) summary: Option<Line>,
     /// Newest first.
@@ -103,6 +105,8 @@ pub(crate) struct Offer {
 pub(crate) struct Fitted {
     pub(crate) lines: Vec<Line>,
     pub(crate) left_out: Vec<Line>,
+    /// Facts that were not even written.
+    pub(crate) n_more_facts: usize,
     pub(crate) rules: String,
     pub(crate) facts: String,
     pub(crate) turn: String,
@@ -140,7 +144,7 @@ impl Fitted {
         let turn = block(Section::TURN.map(|section| (section, records(&lines, section))), as_of);
         let tokens = [&self.rules, &self.facts, &turn].iter().map(|text| counter.count(text)).sum();
         let (rules, facts, left_out) = (self.rules.clone(), self.facts.clone(), self.left_out.clone());
-        Some(Self { lines, left_out, rules, facts, turn, tokens })
+        Some(Self { lines, left_out, n_more_facts: self.n_more_facts, rules, facts, turn, tokens })
     }
 }
 
@@ -155,6 +159,11 @@ const TURNS_TENTHS: u32 = 3;
 /// Marks of days and of gaps between earlier turns cost about this much per turn.
 const JOINT: u32 = 2;
 
+/// The most tokens that facts can have in a pack of `budget` tokens, whatever the rules take.
+pub(crate) fn facts_room(budget: u32) -> u32 {
+    budget.saturating_mul(FACTS_TENTHS) / 10
+}
+
 /// Fits an offer into `budget` tokens, for a pack of time `as_of`.
 ///
 /// # Errors
@@ -168,7 +177,7 @@ pub(crate) fn fit(
     let rules_tokens = counter.count(&rules);
     let Some(rest) = budget.checked_sub(rules_tokens) else { return Err(rules_tokens) };
 
-    let facts_share = (rest.saturating_mul(FACTS_TENTHS) / 10).saturating_sub(FRAME);
+    let facts_share = facts_room(rest).saturating_sub(FRAME);
     let (facts, mut left_out) = take_while_room(offer.facts, facts_share);
     let facts_cost = facts.iter().map(|l| l.tokens).sum::<u32>() + if facts.is_empty() { 0 } else { FRAME };
 
@@ -193,7 +202,8 @@ pub(crate) fn fit(
     let (more_turns, dropped_turns) = take_while_room(older_turns, room);
     chosen.extend(more_turns.into_iter().filter(|line| !is_delivered(&left_out, line)));
     left_out.extend(dropped_turns);
-    Ok(settle(budget, offer.rules, facts, chosen, left_out, (as_of, counter)))
+    let settled = settle(budget, offer.rules, facts, chosen, left_out, (as_of, counter));
+    Ok(Fitted { n_more_facts: offer.n_more_facts, ..settled })
 }
 
 /// Writes the text, counts it, and takes lines out until it fits: the turn's own lines from the least
@@ -215,7 +225,8 @@ fn settle(
         let tokens = [&rules_text, &facts_text, &turn_text].iter().map(|t| counter.count(t)).sum();
         if tokens <= budget {
             let lines = rules.into_iter().chain(ordered_facts).chain(ordered).collect();
-            return Fitted { lines, left_out, rules: rules_text, facts: facts_text, turn: turn_text, tokens };
+            let (rules, facts, turn) = (rules_text, facts_text, turn_text);
+            return Fitted { lines, left_out, rules, facts, turn, tokens, ..Fitted::default() };
         }
         match chosen.pop().or_else(|| facts.pop()) {
             Some(line) => left_out.push(line),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use merkwelt_authz::{Pass, Scope, class};
 use merkwelt_domain::memory::{Kind, Memory};
-use merkwelt_domain::{GrantEpoch, PrefixEpoch, SubjectId, TenantId, Timestamp};
+use merkwelt_domain::{GrantEpoch, MemoryId, PrefixEpoch, SubjectId, TenantId, Timestamp};
 use merkwelt_store::query::{KindSet, Listing, PageSize, ScanQuery};
 use merkwelt_store::record::{Epochs, Listed};
 
@@ -21,7 +21,34 @@ struct Kept {
     /// When it was read: a clock that went back may show what had ended by then.
     since: Timestamp,
     until: Timestamp,
-    memories: Arc<Vec<Memory>>,
+    read: Arc<Prefix>,
+}
+
+/// Rules and facts in scope, read at one generation.
+pub(crate) struct Prefix {
+    /// Oldest first.
+    pub(crate) rules: Vec<Memory>,
+    /// Newest first.
+    pub(crate) facts: Vec<Memory>,
+    /// The ids of the facts in order.
+    fact_ids: Vec<MemoryId>,
+}
+
+impl Prefix {
+    fn of(memories: Vec<Memory>) -> Self {
+        let is_rule = |memory: &Memory| memory.statement.kind() == Kind::Feedback;
+        let (mut rules, mut facts): (Vec<Memory>, Vec<Memory>) = memories.into_iter().partition(is_rule);
+        let by_age = |a: &Memory, b: &Memory| a.written_at.cmp(&b.written_at).then_with(|| a.id.cmp(&b.id));
+        rules.sort_by(by_age);
+        facts.sort_by(|a, b| by_age(b, a));
+        let mut fact_ids: Vec<MemoryId> = facts.iter().map(|memory| memory.id.clone()).collect();
+        fact_ids.sort_unstable();
+        Self { rules, facts, fact_ids }
+    }
+
+    pub(crate) fn holds_fact(&self, id: &MemoryId) -> bool {
+        self.fact_ids.binary_search(id).is_ok()
+    }
 }
 
 /// Most prefixes of one tenant held at once; beyond that its part of the cache starts anew. What others do
@@ -35,11 +62,11 @@ pub(crate) struct Prefixes(Mutex<BTreeMap<TenantId, OfTenant>>);
 type OfTenant = BTreeMap<Option<SubjectId>, Kept>;
 
 impl Prefixes {
-    fn get(&self, scope: &Scope, epochs: Epochs, now: Timestamp) -> Option<Arc<Vec<Memory>>> {
+    fn get(&self, scope: &Scope, epochs: Epochs, now: Timestamp) -> Option<Arc<Prefix>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = all.get(scope.tenant())?.get(&scope.subject().cloned())?;
         let same = kept.grants == epochs.grants && kept.prefix == epochs.prefix;
-        (same && kept.since <= now && now < kept.until).then(|| Arc::clone(&kept.memories))
+        (same && kept.since <= now && now < kept.until).then(|| Arc::clone(&kept.read))
     }
 
     fn put(&self, scope: &Scope, kept: Kept) {
@@ -59,21 +86,16 @@ impl App {
         pass: &Pass<'_, class::Read>,
         epochs: Epochs,
         now: Timestamp,
-    ) -> Result<(Arc<Vec<Memory>>, bool), Attempt> {
-        if let Some(memories) = self.prefixes.get(pass.scope(), epochs, now) {
-            return Ok((memories, true));
+    ) -> Result<(Arc<Prefix>, bool), Attempt> {
+        if let Some(read) = self.prefixes.get(pass.scope(), epochs, now) {
+            return Ok((read, true));
         }
         let until = self.backend.prefix_holds_until(pass, now).await?;
-        let memories = Arc::new(self.read_prefix(pass, epochs, now).await?);
-        let kept = Kept {
-            grants: epochs.grants,
-            prefix: epochs.prefix,
-            since: now,
-            until,
-            memories: memories.clone(),
-        };
+        let read = Arc::new(Prefix::of(self.read_prefix(pass, epochs, now).await?));
+        let kept =
+            Kept { grants: epochs.grants, prefix: epochs.prefix, since: now, until, read: Arc::clone(&read) };
         self.prefixes.put(pass.scope(), kept);
-        Ok((memories, false))
+        Ok((read, false))
     }
 
     async fn read_prefix(
