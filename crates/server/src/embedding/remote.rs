@@ -86,14 +86,27 @@ impl Remote {
     ///
     /// INVARIANT: R-117, a text that somebody wrote takes the engine away from nobody else.
     fn is_well(&self) -> bool {
-        let now = self.env.now().millis();
-        if self.state().standing.was_well(now) {
-            return true;
-        }
+        let was_well = self.state().standing.was_well(self.env.now().millis());
+        was_well || self.takes_trial()
+    }
+
+    fn takes_trial(&self) -> bool {
         let made = self.call(Role::Passage, &[ANSWER], self.bytes_max(), self.settings.question_timeout);
         let is_well = matches!(made.as_deref(), Ok([Ok(_)]));
-        self.state().standing.note_trial(now, is_well);
+        self.state().standing.note_trial(self.env.now().millis(), is_well);
         is_well
+    }
+
+    /// One call. A server that breaks over it and takes the trial sentence a moment later gets it once more, because
+    /// a connection may break by itself; then its texts are to blame.
+    fn call_fairly(&self, role: Role, texts: &[&str]) -> Result<Vec<Result<Embedding, Error>>, Fault> {
+        let call = || self.call(role, texts, self.bytes_max(), self.timeout(role));
+        match call() {
+            Err(fault) if fault.may_be_of_texts() && self.takes_trial() => {
+                call().map_err(|fault| if fault.may_be_of_texts() { Fault::Texts } else { fault })
+            }
+            made => made,
+        }
     }
 
     fn timeout(&self, role: Role) -> Duration {
@@ -141,8 +154,7 @@ impl Remote {
         if effort.over.is_some() {
             return;
         }
-        let limit = self.bytes_max();
-        match self.call(role, texts, limit, self.timeout(role)) {
+        match self.call_fairly(role, texts) {
             Ok(made) => {
                 effort.successes += 1;
                 effort.made.extend(made);
@@ -160,7 +172,7 @@ impl Remote {
             }
             Err(Fault::Texts | Fault::Failed | Fault::Unreadable) => {
                 let text = texts.first().copied().unwrap_or_default();
-                let made = self.shorten(role, text, limit);
+                let made = self.shorten(role, text);
                 let (failed, worked) = if made.is_ok() { (0, 1) } else { (1, 0) };
                 (effort.failures, effort.successes) = (effort.failures + failed, effort.successes + worked);
                 effort.made.push(made);
@@ -185,7 +197,11 @@ impl Remote {
                 self.leave_alone(why, wait);
                 effort.over = Some(Error::Away(AWAY));
             }
-            Err(Fault::Refused(why)) => {
+            Err(Fault::Broke(why)) => {
+                self.leave_alone(why, None);
+                effort.over = Some(Error::Away(AWAY));
+            }
+            Err(Fault::Refused(why) | Fault::Denied(why)) => {
                 self.leave_alone(&why, None);
                 effort.over = Some(Error::Away(AWAY));
             }
@@ -193,8 +209,8 @@ impl Remote {
     }
 
     /// A text that was refused may be too long: the server counts tokens, and only it can.
-    fn shorten(&self, role: Role, text: &str, limit: usize) -> Result<Embedding, Error> {
-        let mut bytes = text.len().min(limit);
+    fn shorten(&self, role: Role, text: &str) -> Result<Embedding, Error> {
+        let mut bytes = text.len().min(self.bytes_max());
         for _ in 0..HALVINGS_MAX {
             // No token is shorter than a byte, so the rest cannot be too long.
             if bytes < self.settings.descriptor.max_tokens() {
@@ -228,7 +244,7 @@ impl Remote {
             Ok(Some(Err(_)) | None) => {
                 Err(Unfit::Wrong(at("it has no usable vector for a plain German sentence")))
             }
-            Err(Fault::Refused(why)) => Err(Unfit::Wrong(at(&why))),
+            Err(Fault::Refused(why) | Fault::Denied(why)) => Err(Unfit::Wrong(at(&why))),
             Err(Fault::Unreadable) => Err(Unfit::Wrong(at(&format!(
                 "its answer is not what {} says; see embedding.engine and embedding.url",
                 self.protocol()
@@ -238,7 +254,7 @@ impl Remote {
             ))),
             Err(Fault::Failed) => Err(Unfit::Away(at("it fails over a plain German sentence (HTTP 5xx)"))),
             Err(Fault::Slow) => Err(Unfit::Away(at("it takes too long; see embedding.timeout_seconds"))),
-            Err(Fault::Away(why, _)) => Err(Unfit::Away(at(why))),
+            Err(Fault::Away(why, _) | Fault::Broke(why)) => Err(Unfit::Away(at(why))),
         }
     }
 

@@ -17,6 +17,10 @@ use super::settings::KeyPlace;
 pub(crate) enum Fault {
     /// The server is away or has no time: later is better. With how long it asks to be left alone.
     Away(&'static str, Option<Duration>),
+    /// It gave no answer to this call. It may be away, or somebody's text has this effect on it.
+    Broke(&'static str),
+    /// It refuses the key, or something in front of it refuses somebody's text.
+    Denied(String),
     /// It took too long.
     Slow,
     /// The call itself is wrong, whatever the texts: the operator has to change something.
@@ -60,6 +64,13 @@ pub(crate) struct Transport {
 impl std::fmt::Debug for Transport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transport").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Fault {
+    /// Whether texts may be to blame though it looks as if the server were.
+    pub(crate) fn may_be_of_texts(&self) -> bool {
+        matches!(self, Self::Broke(_) | Self::Denied(_))
     }
 }
 
@@ -155,7 +166,7 @@ fn fault(part: &str, error: &ureq::Error) -> Fault {
     } else if matches!(error, Error::Timeout(_)) || kind == Some(ErrorKind::TimedOut) {
         Fault::Slow
     } else if matches!(error, Error::BodyExceedsLimit(_)) {
-        Fault::Away("its answer is larger than any honest one", None)
+        Fault::Broke("its answer is larger than any honest one")
     } else if tls {
         Fault::Refused(format!("its certificate is not trusted, or it speaks no TLS; see {part}.ca_file"))
     } else if matches!(error, Error::HostNotFound) {
@@ -163,9 +174,11 @@ fn fault(part: &str, error: &ureq::Error) -> Fault {
     } else if kind == Some(ErrorKind::ConnectionRefused) {
         Fault::Away("nobody listens at its address", None)
     } else {
-        Fault::Away("the connection broke or is not HTTP", None)
+        Fault::Broke("the connection broke or is not HTTP")
     }
 }
+
+const NOT_READY: &str = "it is not ready (HTTP 502 or 503)";
 
 fn of_status(part: &str, status: u16, wait: Option<Duration>) -> Fault {
     let wait = wait.map(|wait| wait.min(RETRY_AFTER_MAX));
@@ -173,16 +186,17 @@ fn of_status(part: &str, status: u16, wait: Option<Duration>) -> Fault {
         300..=399 => Fault::Refused(format!(
             "it redirects (HTTP {status}), and no redirect is followed; put the final address into {part}.url"
         )),
-        401 | 403 => Fault::Refused(format!("it refuses the key (HTTP {status}); see {part}.api_key_file")),
+        401 | 403 => Fault::Denied(format!("it refuses the key (HTTP {status}); see {part}.api_key_file")),
         404 | 405 | 410 => Fault::Refused(format!(
             "it does not know the address or the model (HTTP {status}); see {part}.url and {part}.model"
         )),
         424 => Fault::Refused(format!("its model is not for this (HTTP 424); see {part}.model")),
         408 | 504 => Fault::Slow,
         429 => Fault::Away("it has too much to do (HTTP 429)", wait),
-        502 | 503 => Fault::Away("it is not ready (HTTP 502 or 503)", wait),
+        502 | 503 if wait.is_none() => Fault::Broke(NOT_READY),
+        502 | 503 => Fault::Away(NOT_READY, wait),
         400..=499 => Fault::Texts,
         500..=599 => Fault::Failed,
-        _ => Fault::Away("it answers with a status that means nothing here", None),
+        _ => Fault::Broke("it answers with a status that means nothing here"),
     }
 }

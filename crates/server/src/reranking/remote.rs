@@ -68,7 +68,7 @@ impl Remote {
                  German, or ranks nothing; see reranker.model",
             ))),
             Ok(_) => Err(Unfit::Wrong(at("it has no score for a plain German sentence"))),
-            Err(Fault::Refused(why)) => Err(Unfit::Wrong(at(why))),
+            Err(Fault::Refused(why) | Fault::Denied(why)) => Err(Unfit::Wrong(at(why))),
             Err(Fault::Unreadable) => Err(Unfit::Wrong(at(
                 "its answer is not what the protocol says; see reranker.engine and reranker.url",
             ))),
@@ -77,7 +77,7 @@ impl Remote {
             }
             Err(Fault::Failed) => Err(Unfit::Away(at("it fails over plain German sentences (HTTP 5xx)"))),
             Err(Fault::Slow) => Err(Unfit::Away(at("it takes too long; see reranker.timeout_milliseconds"))),
-            Err(Fault::Away(why, _)) => Err(Unfit::Away(at(why))),
+            Err(Fault::Away(why, _) | Fault::Broke(why)) => Err(Unfit::Away(at(why))),
         }
     }
 
@@ -135,13 +135,19 @@ impl Remote {
         if was_well {
             return;
         }
-        let is_well = self.trial().is_ok();
-        self.state().standing.note_trial(now, is_well);
-        if !is_well {
+        if !self.takes_trial() {
             self.leave_alone("it fails for every question", None);
         }
     }
+
+    fn takes_trial(&self) -> bool {
+        let is_well = self.trial().is_ok();
+        self.state().standing.note_trial(self.env.now().millis(), is_well);
+        is_well
+    }
 }
+
+const TEXTS: Error = Error("its server does not take these texts");
 
 impl Reranker for Remote {
     fn texts_max(&self) -> usize {
@@ -159,8 +165,9 @@ impl Reranker for Remote {
             }
             Err(Fault::Texts | Fault::Failed | Fault::Unreadable) => {
                 self.failed();
-                Err(Error("its server does not take these texts"))
+                Err(TEXTS)
             }
+            Err(fault) if fault.may_be_of_texts() && self.takes_trial() => Err(TEXTS),
             Err(Fault::Slow) => {
                 self.failed();
                 Err(Error("its server took too long"))
@@ -169,7 +176,11 @@ impl Reranker for Remote {
                 self.leave_alone(why, wait);
                 Err(Error("its server is away"))
             }
-            Err(Fault::Refused(why)) => {
+            Err(Fault::Broke(why)) => {
+                self.leave_alone(why, None);
+                Err(Error("its server is away"))
+            }
+            Err(Fault::Refused(why) | Fault::Denied(why)) => {
                 self.leave_alone(&why, None);
                 Err(Error("its server refuses to work"))
             }

@@ -317,7 +317,7 @@ fn with_revised(former: &Scripted, new: &Scripted) -> String {
 
 #[test]
 fn a_change_ends_without_the_texts_that_the_coming_engine_refuses_and_counts_them() {
-    for mood in [Mood::RefusesOver("vessel"), Mood::FailsOver("vessel")] {
+    for mood in [Mood::RefusesOver("vessel"), Mood::FailsOver("vessel"), Mood::ClosesOver("vessel")] {
         let (former, new) = (Scripted::start(Mood::Good), Scripted::start(mood));
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");

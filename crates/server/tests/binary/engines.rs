@@ -141,6 +141,12 @@ fn one_text_that_a_server_cannot_take_spoils_no_other() {
     for engine in PROTOCOLS {
         for mood in [
             Mood::FailsOver("ship"),
+            Mood::ClosesOver("ship"),
+            Mood::StatusOver("ship", 401),
+            Mood::StatusOver("ship", 403),
+            Mood::StatusOver("ship", 502),
+            Mood::StatusOver("ship", 503),
+            Mood::StatusOver("ship", 226),
             Mood::Component("ship", "NaN"),
             Mood::Component("ship", "null"),
             Mood::Component("ship", "1e39"),
@@ -255,19 +261,22 @@ fn a_server_that_fails_for_everything_is_left_alone_after_a_few_calls() {
 }
 
 #[test]
-fn whatever_takes_a_server_away_costs_one_call_and_the_server_is_tried_out_before_it_is_asked_again() {
+fn whatever_takes_a_server_away_costs_one_call_or_a_trial_more_and_the_server_is_tried_out_before_it_is_asked_again()
+ {
     let elsewhere = Scripted::start(Mood::Good);
     for engine in PROTOCOLS {
-        for mood in [
-            Mood::Status(429, Some(5)),
-            Mood::Status(503, None),
-            Mood::Status(401, None),
-            Mood::Status(404, None),
-            Mood::Redirect(format!("{}/v1/embeddings", elsewhere.url)),
-            Mood::Cut,
-            Mood::Closes,
-            Mood::Endless,
-            Mood::Components(4),
+        for (mood, n_calls) in [
+            (Mood::Status(429, Some(5)), 1),
+            (Mood::Status(503, Some(5)), 1),
+            (Mood::Status(404, None), 1),
+            (Mood::Redirect(format!("{}/v1/embeddings", elsewhere.url)), 1),
+            (Mood::Components(4), 1),
+            // Texts could be to blame: the trial says that they are not.
+            (Mood::Status(503, None), 2),
+            (Mood::Status(401, None), 2),
+            (Mood::Cut, 2),
+            (Mood::Closes, 2),
+            (Mood::Endless, 2),
         ] {
             let server = Scripted::start(Mood::Good);
             let (remote, env) = remote_with(engine, &server.url, "");
@@ -276,7 +285,7 @@ fn whatever_takes_a_server_away_costs_one_call_and_the_server_is_tried_out_befor
             server.calls();
             server.be(mood.clone());
             assert_eq!(worked(&remote, &TEXTS), [false; 5], "{engine} {mood:?}");
-            assert_eq!((server.calls().len(), remote.is_available()), (1, false), "{engine} {mood:?}");
+            assert_eq!((server.calls().len(), remote.is_available()), (n_calls, false), "{engine} {mood:?}");
             assert!(!remote.is_due(), "{engine} {mood:?}: it is not left alone");
             env.advance(5_000);
             assert!(remote.is_due() && remote.try_out().is_err(), "{engine} {mood:?}");
@@ -481,7 +490,7 @@ fn r_117_three_refused_texts_of_one_tenant_leave_the_others_their_engine_now_and
 }
 
 #[test]
-fn a_text_over_which_the_server_dies_is_not_sent_again_at_once_whenever_it_is_back() {
+fn r_117_a_text_over_which_the_server_closes_takes_the_engine_from_nobody_now_and_after_it_was_away() {
     let server = Scripted::start(Mood::Good);
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -491,11 +500,10 @@ fn a_text_over_which_the_server_dies_is_not_sent_again_at_once_whenever_it_is_ba
     server.be(Mood::Status(503, None));
     remember(&service, "a vessel");
     server.be(Mood::ClosesOver("vessel"));
-    assert!(
-        (0..5).any(|_| n_lexical(&service) == 0),
-        "the others have no engine for long: {}",
-        service.log()
-    );
+    soon("the engine is taken up again", || by_meaning(&ask(&service, QUESTION), CONTRACT));
+    assert_eq!(n_lexical(&service), 0, "the others have no engine: {}", service.log());
+    remember(&service, "one more vessel");
+    assert_eq!(n_lexical(&service), 0, "the others have no engine: {}", service.log());
 }
 
 #[test]

@@ -85,11 +85,13 @@ fn whatever_takes_a_reranker_away_is_no_score_and_it_is_tried_out_before_it_is_a
         (Mood::Body("no JSON"), 4),
         (Mood::Status(500, None), 4),
         (Mood::Slow(Duration::from_secs(1)), 4),
-        (Mood::Endless, 1),
         (Mood::Status(429, Some(5)), 1),
-        (Mood::Status(401, None), 1),
-        (Mood::Cut, 1),
-        (Mood::Closes, 1),
+        (Mood::Status(404, None), 1),
+        // Texts could be to blame: the trial says that they are not.
+        (Mood::Status(401, None), 2),
+        (Mood::Endless, 2),
+        (Mood::Cut, 2),
+        (Mood::Closes, 2),
     ];
     for engine in PROTOCOLS {
         for (mood, calls) in moods.clone() {
@@ -120,6 +122,14 @@ fn r_117_texts_that_a_reranker_cannot_take_take_it_away_from_nobody_else() {
                 "{engine} {mood:?}"
             );
             assert_eq!(server.calls().len(), 12 + 1 + 1, "one trial in a moment");
+        }
+        for mood in [Mood::ClosesOver("tea"), Mood::StatusOver("tea", 403), Mood::StatusOver("tea", 503)] {
+            let (_server, remote, _) = ready(engine, mood.clone(), "");
+            for _ in 0..3 {
+                assert_eq!(values(&remote), None, "{engine} {mood:?}");
+                let others = remote.score("Welche Vereinbarung?", &["a ship", "the contract"]);
+                assert!(others.is_ok(), "{engine} {mood:?}");
+            }
         }
     }
 }

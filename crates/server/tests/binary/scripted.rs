@@ -29,6 +29,8 @@ pub(crate) enum Mood {
     RefusesOver(&'static str),
     /// Closes the connection if a text has this word, as a server that dies over it.
     ClosesOver(&'static str),
+    /// Answers with a status only if a text has this word, as a gateway that holds it for an attack.
+    StatusOver(&'static str, u16),
     /// Takes so long for a call if a text has this word.
     SlowOver(&'static str, Duration),
     /// The vector of a text with this word has this JSON for its first component.
@@ -224,6 +226,7 @@ fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<(
         }
         Mood::RefusesOver(word) if has(word) => respond(socket, 400, "", r#"{"error":"blocked"}"#),
         Mood::ClosesOver(word) if has(word) => Ok(()),
+        Mood::StatusOver(word, status) if has(word) => respond(socket, *status, "", "blocked"),
         Mood::SlowOver(word, each) if has(word) => {
             std::thread::sleep(*each);
             respond(socket, 200, "", &document(call, mood))
@@ -253,6 +256,7 @@ fn answer(socket: &mut impl Peer, call: &Call, mood: &Mood) -> std::io::Result<(
         | Mood::FailsOver(_)
         | Mood::RefusesOver(_)
         | Mood::ClosesOver(_)
+        | Mood::StatusOver(..)
         | Mood::SlowOver(..)
         | Mood::Component(..)
         | Mood::Zero(_)
