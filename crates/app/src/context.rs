@@ -339,6 +339,8 @@ impl App {
             saved,
             saved_percent: percent(saved, findings.flat.tokens),
         };
+        let no_room =
+            fitted.n_left_out().into_iter().map(|(section, n)| LeftOutView::of(section, "budget", n));
         PackView {
             pack_id: pack_id.to_string(),
             read_id: read_id.to_string(),
@@ -361,7 +363,7 @@ impl App {
                 reason: findings.route.reason().to_owned(),
             },
             items: fitted.lines.iter().map(|line| pack_item(line, pass)).collect(),
-            left_out: left_out(fitted).into_iter().chain(unmatched).collect(),
+            left_out: no_room.chain(unmatched).collect(),
         }
     }
 }
@@ -434,17 +436,6 @@ fn summary_of(record: &Record) -> Option<SummaryView> {
     turns([record]).find_map(|turn| turn.summary.as_ref()).map(SummaryView::of)
 }
 
-fn left_out(fitted: &Fitted) -> Vec<LeftOutView> {
-    let mut counts = std::collections::BTreeMap::new();
-    for line in &fitted.left_out {
-        *counts.entry(line.section).or_insert(0usize) += 1;
-    }
-    if fitted.n_more_facts > 0 {
-        *counts.entry(Section::Facts).or_insert(0) += fitted.n_more_facts;
-    }
-    counts.into_iter().map(|(section, n)| left_out_view(section, "budget", n)).collect()
-}
-
 /// What the search found and what is neither in nor left out for want of room: it does not match, or far less
 /// than the best.
 fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
@@ -466,15 +457,7 @@ fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
     if findings.summary.is_some() && findings.summary_told().is_none() {
         counts.insert((Section::Summary, "source_changed"), 1);
     }
-    counts.into_iter().map(|((section, reason), n)| left_out_view(section, reason, n)).collect()
-}
-
-fn left_out_view(section: Section, reason: &str, n: usize) -> LeftOutView {
-    LeftOutView {
-        section: section.name().to_owned(),
-        reason: reason.to_owned(),
-        count: u32::try_from(n).unwrap_or(u32::MAX),
-    }
+    counts.into_iter().map(|((section, reason), n)| LeftOutView::of(section, reason, n)).collect()
 }
 
 fn route_name(route: StateRoute) -> &'static str {

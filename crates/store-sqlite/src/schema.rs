@@ -45,6 +45,7 @@ pub(crate) const CELL: Kind = Kind {
         Migration { number: 3, sql: include_str!("../migrations/cell-0003.sql") },
         Migration { number: 4, sql: include_str!("../migrations/cell-0004.sql") },
         Migration { number: 5, sql: include_str!("../migrations/cell-0005.sql") },
+        Migration { number: 6, sql: include_str!("../migrations/cell-0006.sql") },
     ],
 };
 
@@ -190,11 +191,16 @@ fn apply(connection: &mut Connection, migration: &Migration, checksum: &[u8]) ->
 
 /// Whether the tables are described as the migrations made them; a changed bit may stand there too.
 pub(crate) fn is_own(kind: &Kind, connection: &Connection) -> Result<bool, merkwelt_store::Error> {
-    let mut fresh = Connection::open_in_memory().sql()?;
+    Ok(described(connection).sql()? == described(&in_memory(kind).sql()?).sql()?)
+}
+
+/// An empty database of the newest schema that is no file.
+pub(crate) fn in_memory(kind: &Kind) -> rusqlite::Result<Connection> {
+    let mut fresh = Connection::open_in_memory()?;
     for migration in kind.migrations {
-        apply(&mut fresh, migration, &[]).sql()?;
+        apply(&mut fresh, migration, &[])?;
     }
-    Ok(described(connection).sql()? == described(&fresh).sql()?)
+    Ok(fresh)
 }
 
 fn described(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {

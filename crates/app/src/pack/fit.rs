@@ -2,6 +2,8 @@
 //! is filled best first. The budget is kept exactly: the finished text is counted, and lines go out again
 //! until it fits.
 
+use std::collections::BTreeMap;
+
 use merkwelt_domain::Timestamp;
 use merkwelt_domain::basis::{Basis, Footing};
 use merkwelt_inference::TokenCounter;
@@ -118,6 +120,18 @@ impl Fitted {
     pub(crate) fn ranked(&self) -> Vec<usize> {
         let is_ranked = |line: &Line| line.why == Why::Ranked && line.section != Section::EarlierTurns;
         self.lines.iter().enumerate().filter(|(_, line)| is_ranked(line)).map(|(at, _)| at).collect()
+    }
+
+    /// How many lines there was no room for.
+    pub(crate) fn n_left_out(&self) -> BTreeMap<Section, usize> {
+        let mut counts = BTreeMap::new();
+        for line in &self.left_out {
+            *counts.entry(line.section).or_insert(0) += 1;
+        }
+        if self.n_more_facts > 0 {
+            *counts.entry(Section::Facts).or_insert(0) += self.n_more_facts;
+        }
+        counts
     }
 
     /// The same lines with those at the first `places` in the order of `scores`, section by section; only that is

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::render::Section;
 use crate::view::{BasisView, OriginView, OwnerView, ScopeView, ScoreView, SourceRefView, SummaryView};
 
 /// The stable prefix: the same bytes, and the same `etag`, until a rule or a fact in scope changes.
@@ -101,6 +102,13 @@ pub struct LeftOutView {
     pub reason: String,
     /// How many records.
     pub count: u32,
+}
+
+impl LeftOutView {
+    pub(crate) fn of(section: Section, reason: &str, n: usize) -> Self {
+        let count = u32::try_from(n).unwrap_or(u32::MAX);
+        Self { section: section.name().to_owned(), reason: reason.to_owned(), count }
+    }
 }
 
 /// A context pack.
