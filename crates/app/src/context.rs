@@ -148,7 +148,8 @@ impl App {
         let route = route(wanted.question.expose(), wanted.state);
         let query = turn_query(wanted, kept.as_ref(), route, now);
         let recalled = self.search(pass, query).await?;
-        let (prefix, reused) = self.prefix(pass, recalled.epochs, now).await?;
+        let (prefix, reused) =
+            self.prefix(pass, recalled.epochs, now, facts_room(wanted.budget.tokens())).await?;
         let last_turns = self.last_turns(pass, wanted, kept.as_ref(), now).await?;
         let n_turns_max = usize::try_from(wanted.budget.tokens() / TOKENS_PER_TURN_MIN).unwrap_or(usize::MAX);
         let selection = Selection::of(&recalled.candidates, n_turns_max);
@@ -281,7 +282,7 @@ impl App {
             used += line.tokens;
             lines.push(line);
         }
-        (lines, findings.prefix.facts.len() - n_seen)
+        (lines, usize::try_from(findings.flat.facts.saturating_sub(n_seen)).unwrap_or(usize::MAX))
     }
 
     /// What is worth its tokens, best first: hits, the turns they support, and the newest states if no state
@@ -439,10 +440,10 @@ fn summary_of(record: &Record) -> Option<SummaryView> {
 /// What the search found and what is neither in nor left out for want of room: it does not match, or far less
 /// than the best.
 fn unmatched(findings: &Findings, fitted: &Fitted) -> Vec<LeftOutView> {
-    let is_fact =
-        |record: &Record| matches!(record, Record::Memory(memory) if findings.prefix.holds_fact(&memory.id));
     let is_told = |record: &Record| {
-        is_fact(record) || fitted.lines.iter().chain(&fitted.left_out).any(|line| line.shows(record))
+        // A fact stands in the prefix or was left out of it.
+        section_of(record) == Section::RelatedFacts
+            || fitted.lines.iter().chain(&fitted.left_out).any(|line| line.shows(record))
     };
     let mut counts = std::collections::BTreeMap::new();
     for candidate in findings.recalled.candidates.iter().filter(|candidate| !is_told(&candidate.record)) {

@@ -31,19 +31,44 @@ macro_rules! during {
     };
 }
 
-/// The three ways to be visible one by one, because only so an index answers alone. Nothing is visible in two ways.
-const FLAT_COST: &str = concat!(
-    "SELECT count(*), coalesce(sum(tokens), 0) FROM (
-       SELECT tokens FROM memories INDEXED BY memories_by_cost WHERE owner_kind = 2 AND ",
-    current!(),
-    " UNION ALL SELECT tokens FROM memories INDEXED BY memories_by_cost
-         WHERE owner_kind = 0 AND owner = :subject AND ",
-    current!(),
-    " UNION ALL SELECT tokens FROM memories INDEXED BY memories_by_cost
-         WHERE owner_kind = 1 AND owner IN (SELECT group_id FROM members WHERE subject = :subject) AND ",
-    current!(),
-    ")"
-);
+/// The ways to be visible, as `visible!()` says them. Nothing is visible in two ways.
+const WAYS: [&str; 3] = [
+    "owner_kind = 2 AND owner = :tenant",
+    "owner_kind = 0 AND owner = :subject",
+    "owner_kind = 1 AND owner IN (SELECT group_id FROM members WHERE subject = :subject)",
+];
+
+/// A statement over the memories that are visible, put together from one for each way, because only so an index
+/// answers each alone and in its order.
+fn each_way(select: &str, index: &str, rest: &str) -> String {
+    WAYS.map(|way| format!("SELECT * FROM (SELECT {select} FROM memories {index} WHERE {way} AND {rest})"))
+        .join(" UNION ALL ")
+}
+
+fn sql_of_flat_cost() -> String {
+    // Kind 1 is a fact.
+    let of_each = each_way("tokens, kind", "INDEXED BY memories_by_cost", current!());
+    format!("SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(kind = 1), 0) FROM ({of_each})")
+}
+
+fn sql_of_prefix_holds_until() -> String {
+    // Kinds 0 and 1 are rules and facts.
+    let rest = "standing = 0 AND kind IN (0, 1) AND (valid_from > :now OR expires_at > :now)";
+    let of_each = each_way("valid_from, expires_at", "INDEXED BY memories_by_cost", rest);
+    format!("SELECT min(CASE WHEN valid_from > :now THEN valid_from ELSE expires_at END) FROM ({of_each})")
+}
+
+fn sql_of_list() -> String {
+    let order = "ORDER BY written_at DESC, id LIMIT :limit";
+    let rest = concat!(
+        current!(),
+        " AND ",
+        during!(),
+        " AND (:kinds >> kind) & 1 AND (:conversation IS NULL OR conversation = :conversation)
+          AND written_at <= :after_at AND (written_at < :after_at OR id > :after_id) "
+    );
+    format!("{} {order}", each_way(MEMORY_COLUMNS, "INDEXED BY memories_by_owner", &format!("{rest}{order}")))
+}
 
 impl Snapshot<'_> {
     fn one<T>(
@@ -152,16 +177,6 @@ impl Snapshot<'_> {
         after: Option<Position>,
         binding: &Binding,
     ) -> Result<Page, Error> {
-        let sql = format!(
-            "SELECT {MEMORY_COLUMNS} FROM memories
-             WHERE {} AND {} AND {} AND (:kinds >> kind) & 1
-               AND (:conversation IS NULL OR conversation = :conversation)
-               AND (written_at < :after_at OR (written_at = :after_at AND id > :after_id))
-             ORDER BY written_at DESC, id LIMIT :limit",
-            current!(),
-            during!(),
-            visible!()
-        );
         let mask: u32 = kinds.iter().fold(0, |mask, kind| mask | 1 << kind_code(kind));
         let (after_at, after_id) = after.unwrap_or((i64::MAX, String::new()));
         let (from, until) = bounds(query);
@@ -170,9 +185,9 @@ impl Snapshot<'_> {
             ":kinds": mask, ":conversation": conversation.map(ConversationId::as_str),
             ":after_at": after_at, ":after_id": after_id, ":limit": limit(query),
             ":now": now, ":latest": now.saturating_add(SKEW_MILLIS), ":from": from, ":until": until,
-            ":subject": self.viewer.subject(),
+            ":subject": self.viewer.subject(), ":tenant": self.cell.tenant.as_str(),
         };
-        self.page(query, &sql, parameters, binding, |row| {
+        self.page(query, &sql_of_list(), parameters, binding, |row| {
             let memory = read_memory(self.cell, row)?;
             let place = (memory.written_at.millis(), memory.id.as_str().to_owned());
             Ok((Listed::Memory(memory), place))
@@ -273,34 +288,33 @@ impl Snapshot<'_> {
     ) -> Result<FlatCost, Error> {
         let (now, subject) = (now.millis(), self.viewer.subject());
         let latest = now.saturating_add(SKEW_MILLIS);
-        let sums = |row: &Row<'_>| Ok((row.get(0).sql()?, row.get(1).sql()?));
-        let memories: Option<(u64, u64)> =
-            self.one(FLAT_COST, named_params! { ":now": now, ":latest": latest, ":subject": subject }, sums)?;
+        let tenant = self.cell.tenant.as_str();
+        let memories = self.one(
+            &sql_of_flat_cost(),
+            named_params! { ":now": now, ":latest": latest, ":subject": subject, ":tenant": tenant },
+            |row| {
+                Ok(FlatCost { items: row.get(0).sql()?, tokens: row.get(1).sql()?, facts: row.get(2).sql()? })
+            },
+        )?;
         let turns: Option<(u64, u64)> = match conversation {
             None => None,
             Some(id) => self.one(
                 "SELECT count(*), coalesce(sum(tokens), 0) FROM turns WHERE conversation = :id
                  AND owner = :subject AND at <= :now AND expires_at > :now",
                 named_params! { ":id": id.as_str(), ":now": now, ":subject": subject },
-                sums,
+                |row| Ok((row.get(0).sql()?, row.get(1).sql()?)),
             )?,
         };
-        let ((items, tokens), (turns, turn_tokens)) =
-            (memories.unwrap_or_default(), turns.unwrap_or_default());
-        Ok(FlatCost { items: items + turns, tokens: tokens + turn_tokens })
+        let (memories, (turns, turn_tokens)) = (memories.unwrap_or_default(), turns.unwrap_or_default());
+        Ok(FlatCost { items: memories.items + turns, tokens: memories.tokens + turn_tokens, ..memories })
     }
 
     /// The next time at which a rule or fact in scope begins or ends by itself.
     pub(crate) fn prefix_holds_until(&self, now: Timestamp) -> Result<Timestamp, Error> {
-        // Kinds 0 and 1 are rules and facts.
+        let (subject, tenant) = (self.viewer.subject(), self.cell.tenant.as_str());
         let next: Option<Option<i64>> = self.one(
-            concat!(
-                "SELECT min(CASE WHEN valid_from > :now THEN valid_from ELSE expires_at END) FROM memories
-                 WHERE standing = 0 AND kind IN (0, 1)
-                   AND (valid_from > :now OR expires_at > :now) AND ",
-                visible!()
-            ),
-            named_params! { ":now": now.millis(), ":subject": self.viewer.subject() },
+            &sql_of_prefix_holds_until(),
+            named_params! { ":now": now.millis(), ":subject": subject, ":tenant": tenant },
             |row| row.get(0).sql(),
         )?;
         Ok(Timestamp::from_millis(next.flatten().unwrap_or(i64::MAX)))
@@ -359,15 +373,31 @@ mod tests {
     use super::*;
     use crate::schema;
 
-    #[test]
-    fn what_a_flat_list_would_cost_is_summed_up_without_reading_a_row() {
+    fn plan(sql: &str) -> Vec<String> {
         let db = schema::in_memory(&schema::CELL).unwrap();
-        let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {FLAT_COST}")).unwrap();
-        let values = named_params! { ":now": 1, ":latest": 1, ":subject": "anna" };
-        let rows = statement.query_map(values, |row| row.get(3)).unwrap();
-        let plan: Vec<String> = rows.map(Result::unwrap).collect();
-        let of_memories = plan.iter().filter(|step| step.contains("memories"));
-        let answered: Vec<bool> = of_memories.map(|step| step.contains("COVERING INDEX")).collect();
-        assert_eq!(answered, [true; 3], "{plan:?}");
+        let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let mut rows = statement.raw_query();
+        std::iter::from_fn(|| rows.next().unwrap().map(|row| row.get(3).unwrap())).collect()
+    }
+
+    #[test]
+    fn what_is_summed_up_for_every_pack_reads_no_row() {
+        for sql in [sql_of_flat_cost(), sql_of_prefix_holds_until()] {
+            let plan = plan(&sql);
+            let of_memories = plan.iter().filter(|step| step.contains("memories"));
+            let answered: Vec<bool> = of_memories.map(|step| step.contains("COVERING INDEX")).collect();
+            assert_eq!(answered, [true; 3], "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_list_reads_no_more_than_a_page_of_the_tenants_and_of_the_persons_own() {
+        let plan = plan(&sql_of_list());
+        let taken = |step: &&String| step.contains("SEARCH memories");
+        let by_time = |step: &&String| step.contains("(owner_kind=? AND owner=? AND written_at<?)");
+        assert!(plan.iter().filter(taken).all(|step| by_time(&step)), "{plan:?}");
+        // Only what was written at the same moment is sorted; of several groups together, everything.
+        let in_order = plan.iter().filter(|step| step.contains("TEMP B-TREE FOR LAST TERM OF ORDER BY"));
+        assert_eq!(in_order.count(), 2, "{plan:?}");
     }
 }

@@ -24,7 +24,7 @@ fn r_030_every_statement_that_fetches_content_for_a_caller_binds_the_scope() {
                     .find("named_params")
                     .or_else(|| statement.find(".query"))
                     .unwrap_or(420.min(statement.len()));
-                let bound = ["visible!()", "shown!()", ":subject", "owner = ?2"]
+                let bound = ["visible!()", "shown!()", ":subject", "owner = ?2", "WHERE {way} AND"]
                     .iter()
                     .any(|b| statement[..end].contains(b));
                 assert!(bound, "{room}: `{table}` without a bound scope:\n{statement}");

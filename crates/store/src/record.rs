@@ -228,4 +228,6 @@ pub struct FlatCost {
     pub items: u64,
     /// Their tokens.
     pub tokens: u64,
+    /// How many of them are facts.
+    pub facts: u64,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use merkwelt_authz::{Pass, Scope, class};
 use merkwelt_domain::memory::{Kind, Memory};
-use merkwelt_domain::{GrantEpoch, MemoryId, PrefixEpoch, SubjectId, TenantId, Timestamp};
+use merkwelt_domain::{GrantEpoch, PrefixEpoch, SubjectId, TenantId, Timestamp};
 use merkwelt_store::query::{KindSet, Listing, PageSize, ScanQuery};
 use merkwelt_store::record::{Epochs, Listed};
 
@@ -26,30 +26,23 @@ struct Kept {
 
 /// Rules and facts in scope, read at one generation.
 pub(crate) struct Prefix {
-    /// Oldest first.
+    /// All of them, oldest first.
     pub(crate) rules: Vec<Memory>,
     /// Newest first.
     pub(crate) facts: Vec<Memory>,
-    /// The ids of the facts in order.
-    fact_ids: Vec<MemoryId>,
+    /// So many tokens the facts have at least, if there are older ones beside.
+    enough_for: Option<u32>,
 }
 
 impl Prefix {
-    fn of(memories: Vec<Memory>) -> Self {
-        let is_rule = |memory: &Memory| memory.statement.kind() == Kind::Feedback;
-        let (mut rules, mut facts): (Vec<Memory>, Vec<Memory>) = memories.into_iter().partition(is_rule);
-        let by_age = |a: &Memory, b: &Memory| a.written_at.cmp(&b.written_at).then_with(|| a.id.cmp(&b.id));
-        rules.sort_by(by_age);
-        facts.sort_by(|a, b| by_age(b, a));
-        let mut fact_ids: Vec<MemoryId> = facts.iter().map(|memory| memory.id.clone()).collect();
-        fact_ids.sort_unstable();
-        Self { rules, facts, fact_ids }
-    }
-
-    pub(crate) fn holds_fact(&self, id: &MemoryId) -> bool {
-        self.fact_ids.binary_search(id).is_ok()
+    /// Whether no fact is missing that could go into so much room.
+    fn is_enough_for(&self, room: u32) -> bool {
+        self.enough_for.is_none_or(|enough| room <= enough)
     }
 }
+
+/// Memories that are read at once.
+const PAGE: u16 = 100;
 
 /// Most prefixes of one tenant held at once; beyond that its part of the cache starts anew. What others do
 /// changes no answer of a tenant, not even whether it was reused.
@@ -62,11 +55,12 @@ pub(crate) struct Prefixes(Mutex<BTreeMap<TenantId, OfTenant>>);
 type OfTenant = BTreeMap<Option<SubjectId>, Kept>;
 
 impl Prefixes {
-    fn get(&self, scope: &Scope, epochs: Epochs, now: Timestamp) -> Option<Arc<Prefix>> {
+    fn get(&self, scope: &Scope, epochs: Epochs, now: Timestamp, room: u32) -> Option<Arc<Prefix>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = all.get(scope.tenant())?.get(&scope.subject().cloned())?;
         let same = kept.grants == epochs.grants && kept.prefix == epochs.prefix;
-        (same && kept.since <= now && now < kept.until).then(|| Arc::clone(&kept.read))
+        let holds = same && kept.since <= now && now < kept.until && kept.read.is_enough_for(room);
+        holds.then(|| Arc::clone(&kept.read))
     }
 
     fn put(&self, scope: &Scope, kept: Kept) {
@@ -80,54 +74,57 @@ impl Prefixes {
 }
 
 impl App {
-    /// Rules and facts in scope at the generations of `epochs`, and whether they were reused.
+    /// The rules in scope and as many of the newest facts as could go into `room` tokens, at the generations of
+    /// `epochs`; and whether they were reused.
     pub(crate) async fn prefix(
         &self,
         pass: &Pass<'_, class::Read>,
         epochs: Epochs,
         now: Timestamp,
+        room: u32,
     ) -> Result<(Arc<Prefix>, bool), Attempt> {
-        if let Some(read) = self.prefixes.get(pass.scope(), epochs, now) {
+        if let Some(read) = self.prefixes.get(pass.scope(), epochs, now, room) {
             return Ok((read, true));
         }
         let until = self.backend.prefix_holds_until(pass, now).await?;
-        let read = Arc::new(Prefix::of(self.read_prefix(pass, epochs, now).await?));
+        let (mut rules, _) = self.newest(pass, Kind::Feedback, epochs, now, u64::MAX).await?;
+        rules.reverse();
+        // What somebody has of facts may be thousands; they are not read for the few that a pack has room for.
+        let (facts, has_more) = self.newest(pass, Kind::UserFact, epochs, now, u64::from(room)).await?;
+        let read = Arc::new(Prefix { rules, facts, enough_for: has_more.then_some(room) });
         let kept =
             Kept { grants: epochs.grants, prefix: epochs.prefix, since: now, until, read: Arc::clone(&read) };
         self.prefixes.put(pass.scope(), kept);
         Ok((read, false))
     }
 
-    async fn read_prefix(
+    /// The newest of a kind until they have more tokens than that, and whether there are more.
+    async fn newest(
         &self,
         pass: &Pass<'_, class::Read>,
+        kind: Kind,
         epochs: Epochs,
         now: Timestamp,
-    ) -> Result<Vec<Memory>, Attempt> {
-        let mut memories = Vec::new();
-        let mut after = None;
+        tokens: u64,
+    ) -> Result<(Vec<Memory>, bool), Attempt> {
+        let (mut memories, mut read, mut after) = (Vec::new(), 0, None);
         loop {
-            let query = ScanQuery {
-                listing: Listing::Memories {
-                    kinds: KindSet::of([Kind::Feedback, Kind::UserFact]),
-                    conversation: None,
-                },
-                after,
-                limit: PageSize::new(PageSize::MAX).unwrap_or_default(),
-                interval: None,
-                now,
-            };
+            let listing = Listing::Memories { kinds: KindSet::of([kind]), conversation: None };
+            let limit = PageSize::new(PAGE).unwrap_or_default();
+            let query = ScanQuery { listing, after, limit, interval: None, now };
             let page = self.backend.scan(pass, &query).await?;
             if page.epochs.prefix != epochs.prefix {
                 return Err(Attempt::Moved);
             }
-            memories.extend(page.records.into_iter().filter_map(|listed| match listed {
-                Listed::Memory(memory) => Some(memory),
-                Listed::Turn(_) | Listed::Conversation(..) => None,
-            }));
+            for listed in page.records {
+                let Listed::Memory(memory) = listed else { continue };
+                read += u64::from(memory.tokens);
+                memories.push(memory);
+            }
             match page.next {
+                Some(_) if read > tokens => return Ok((memories, true)),
                 Some(cursor) => after = Some(cursor),
-                None => return Ok(memories),
+                None => return Ok((memories, false)),
             }
         }
     }

@@ -8,7 +8,7 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use merkwelt_domain::memory::{Memory, Revision};
+use merkwelt_domain::memory::{Kind, Memory, Revision};
 use merkwelt_domain::source::SourceHead;
 use merkwelt_domain::{Env, MemoryId, SourceId, SubjectId, TenantId};
 use merkwelt_store::Backend;
@@ -102,8 +102,8 @@ pub(crate) struct Memo {
     texts: Vec<(TenantId, String)>,
     /// Ids in an index of its own, by owner.
     index: BTreeMap<(TenantId, SubjectId), Vec<MemoryId>>,
-    /// Rules and facts as last listed, by tenant, with the generations they rest on.
-    prefixes: BTreeMap<TenantId, Page>,
+    /// Rules and facts as last listed, by tenant and kind, with the generations they rest on.
+    prefixes: BTreeMap<(TenantId, Kind), Page>,
     /// What a defect put into answers; the store would refuse to release it.
     put_in: BTreeSet<(MemoryId, Revision)>,
     /// The first head of each source.

@@ -143,19 +143,23 @@ impl Broken {
         query: &ScanQuery,
     ) -> Result<Page, Error> {
         let page = self.inner.scan(pass, query).await?;
-        let prefix = KindSet::of([Kind::Feedback, Kind::UserFact]);
-        let is_prefix = matches!(&query.listing, Listing::Memories { kinds, .. } if *kinds == prefix);
-        if !self.is(Mutant::PrefixOfAnybody) || !is_prefix {
+        // Rules and facts are read each by themselves.
+        let of_kind = |kind: &Kind| {
+            let only = KindSet::of([*kind]);
+            matches!(&query.listing, Listing::Memories { kinds, .. } if *kinds == only)
+        };
+        let Some(kind) = [Kind::Feedback, Kind::UserFact].into_iter().find(of_kind) else { return Ok(page) };
+        if !self.is(Mutant::PrefixOfAnybody) {
             return Ok(page);
         }
-        let tenant = pass.scope().tenant().clone();
+        let of = (pass.scope().tenant().clone(), kind);
         let mut memo = self.memo();
-        let kept = memo.prefixes.get(&tenant).filter(|kept| kept.epochs == page.epochs);
+        let kept = memo.prefixes.get(&of).filter(|kept| kept.epochs == page.epochs);
         if let Some(kept) = kept.cloned() {
             memo.put_in.extend(kept.records.iter().filter_map(listed_id));
             return Ok(kept);
         }
-        memo.prefixes.insert(tenant, page.clone());
+        memo.prefixes.insert(of, page.clone());
         Ok(page)
     }
 }

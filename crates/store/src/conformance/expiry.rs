@@ -4,12 +4,12 @@ use merkwelt_authz::action;
 use merkwelt_domain::memory::{Kind, Revision};
 use merkwelt_domain::{MemoryId, PackId, ReadId, Timestamp};
 
-use super::actor::{Actor, app, later, listed_text, texts};
+use super::actor::{Actor, app, group, later, listed_text, tenant_admin, texts};
 use super::failure::{ensure, refused, same, there};
 use super::note::{ask, between, note, reading};
 use super::subject::{START, Subject};
 use super::{Failure, block};
-use crate::change::Batch;
+use crate::change::{Batch, NewOwner};
 use crate::error::Error;
 use crate::query::{Key, KindSet, Listing, PageSize, ScanQuery, Turns};
 use crate::record::{Pack, Record};
@@ -118,6 +118,29 @@ pub fn r_071_what_is_over_can_be_neither_corrected_nor_retracted(s: &dyn Subject
     let listing = Listing::Memories { kinds: KindSet::all(), conversation: None };
     let listed: Vec<String> = anna.list(listing)?.iter().map(listed_text).collect();
     same(listed, vec!["state".to_owned()], "memories")
+}
+
+/// What a flat list would cost says how many of its items are facts: those that are current and visible.
+pub fn r_010_the_facts_of_a_flat_list_are_counted(s: &dyn Subject) -> Result<(), Failure> {
+    let (admin, anna, bob) = (tenant_admin(s), app(s, "anna"), app(s, "bob"));
+    admin.create_group("sales")?;
+    admin.add("sales", "anna")?;
+    anna.keep(note("a fact"))?;
+    anna.keep(note("a fact for all").owner(NewOwner::Tenant))?;
+    anna.keep(note("a fact of sales").owner(NewOwner::Group(group("sales")?)))?;
+    anna.keep(note("a fact that ends").until(START + 1000))?;
+    anna.keep(note("a rule").kind(Kind::Feedback))?;
+    anna.keep(note("a state").kind(Kind::ProjectState).until(START + 2000))?;
+    bob.keep(note("a fact of bob"))?;
+    for (millis, of_anna, of_bob) in [(0, (6, 4), (2, 2)), (1000, (5, 3), (2, 2)), (2000, (4, 3), (2, 2))] {
+        s.env().set(START + millis);
+        for (who, expected) in [(anna, of_anna), (bob, of_bob)] {
+            let cost = who.cost(None)?;
+            same((cost.items, cost.facts), expected, "items, and facts among them")?;
+            same(cost.tokens, 3 * cost.items, "tokens")?;
+        }
+    }
+    Ok(())
 }
 
 /// The time told is that of the next change of the prefix in scope. States, what was retracted and what others have

@@ -86,6 +86,7 @@ macro_rules! conformance_checks {
                 r_011_a_narrower_interval_excludes_what_does_not_touch_it
                 r_071_turns_and_packs_end_at_their_time
                 r_071_what_is_over_can_be_neither_corrected_nor_retracted
+                r_010_the_facts_of_a_flat_list_are_counted
                 r_010_the_prefix_holds_until_a_rule_begins_or_ends
             }
             recall {

@@ -2,7 +2,7 @@
 
 use merkwelt_domain::conversation::Turn;
 use merkwelt_domain::freshness::{Evidence as _, Standing, admit};
-use merkwelt_domain::memory::{Expiry, Memory};
+use merkwelt_domain::memory::{Expiry, Kind, Memory};
 use merkwelt_domain::source::Passage;
 use merkwelt_domain::{ConversationId, Interval, MemoryId, SubjectId, TenantId, Timestamp};
 
@@ -206,13 +206,15 @@ pub(super) fn flat_cost(
     conversation: Option<&ConversationId>,
     now: Timestamp,
 ) -> FlatCost {
-    let memories = state.current(view, now, None).map(|memory| memory.tokens);
+    let is_fact = |memory: &Memory| memory.statement.kind() == Kind::UserFact;
+    let memories = state.current(view, now, None).map(|memory| (memory.tokens, u64::from(is_fact(memory))));
     let turns = conversation
         .into_iter()
-        .flat_map(|id| state.current_turns(view, id, now, None).map(|turn| turn.tokens));
-    memories.chain(turns).fold(FlatCost::default(), |cost, tokens| FlatCost {
+        .flat_map(|id| state.current_turns(view, id, now, None).map(|turn| (turn.tokens, 0)));
+    memories.chain(turns).fold(FlatCost::default(), |cost, (tokens, fact)| FlatCost {
         items: cost.items.saturating_add(1),
         tokens: cost.tokens.saturating_add(u64::from(tokens)),
+        facts: cost.facts.saturating_add(fact),
     })
 }
 
