@@ -340,8 +340,8 @@ impl App {
             saved,
             saved_percent: percent(saved, findings.flat.tokens),
         };
-        let no_room =
-            fitted.n_left_out().into_iter().map(|(section, n)| LeftOutView::of(section, "budget", n));
+        let no_room = fitted.n_left_out().into_iter();
+        let no_room = no_room.map(|((section, why), n)| LeftOutView::of(section, why, n));
         PackView {
             pack_id: pack_id.to_string(),
             read_id: read_id.to_string(),

@@ -425,7 +425,7 @@ fn of_very_many_facts_only_those_are_written_that_can_go_in_and_the_others_are_c
     let left_out = pack["left_out"].as_array().unwrap();
     let of_facts: Vec<u64> = left_out
         .iter()
-        .filter(|left| left["section"] == "facts" && left["reason"] == "budget")
+        .filter(|left| left["section"] == "facts" && left["reason"] == "share")
         .map(|left| left["count"].as_u64().unwrap())
         .collect();
     assert_eq!(of_facts, [600 - u64::try_from(n_in).unwrap()]);

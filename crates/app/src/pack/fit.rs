@@ -107,8 +107,8 @@ pub(crate) struct Offer {
 pub(crate) struct Fitted {
     pub(crate) lines: Vec<Line>,
     pub(crate) left_out: Vec<Line>,
-    /// Facts that were not even written.
-    pub(crate) n_more_facts: usize,
+    /// Facts for which there was no room in their share.
+    pub(crate) n_beyond_share: usize,
     pub(crate) rules: String,
     pub(crate) facts: String,
     pub(crate) turn: String,
@@ -122,14 +122,14 @@ impl Fitted {
         self.lines.iter().enumerate().filter(|(_, line)| is_ranked(line)).map(|(at, _)| at).collect()
     }
 
-    /// How many lines there was no room for.
-    pub(crate) fn n_left_out(&self) -> BTreeMap<Section, usize> {
+    /// How many lines there was no room for, and in what.
+    pub(crate) fn n_left_out(&self) -> BTreeMap<(Section, &'static str), usize> {
         let mut counts = BTreeMap::new();
         for line in &self.left_out {
-            *counts.entry(line.section).or_insert(0) += 1;
+            *counts.entry((line.section, "budget")).or_insert(0) += 1;
         }
-        if self.n_more_facts > 0 {
-            *counts.entry(Section::Facts).or_insert(0) += self.n_more_facts;
+        if self.n_beyond_share > 0 {
+            counts.insert((Section::Facts, "share"), self.n_beyond_share);
         }
         counts
     }
@@ -158,7 +158,7 @@ impl Fitted {
         let turn = block(Section::TURN.map(|section| (section, records(&lines, section))), as_of);
         let tokens = [&self.rules, &self.facts, &turn].iter().map(|text| counter.count(text)).sum();
         let (rules, facts, left_out) = (self.rules.clone(), self.facts.clone(), self.left_out.clone());
-        Some(Self { lines, left_out, n_more_facts: self.n_more_facts, rules, facts, turn, tokens })
+        Some(Self { lines, left_out, n_beyond_share: self.n_beyond_share, rules, facts, turn, tokens })
     }
 }
 
@@ -192,7 +192,8 @@ pub(crate) fn fit(
     let Some(rest) = budget.checked_sub(rules_tokens) else { return Err(rules_tokens) };
 
     let facts_share = facts_room(rest).saturating_sub(FRAME);
-    let (facts, mut left_out) = take_while_room(offer.facts, facts_share);
+    let (facts, beyond_share) = take_while_room(offer.facts, facts_share);
+    let (mut left_out, n_beyond_share) = (Vec::new(), beyond_share.len() + offer.n_more_facts);
     let facts_cost = facts.iter().map(|l| l.tokens).sum::<u32>() + if facts.is_empty() { 0 } else { FRAME };
 
     let mut room = rest.saturating_sub(facts_cost).saturating_sub(2 * FRAME);
@@ -217,7 +218,7 @@ pub(crate) fn fit(
     chosen.extend(more_turns.into_iter().filter(|line| !is_delivered(&left_out, line)));
     left_out.extend(dropped_turns);
     let settled = settle(budget, offer.rules, facts, chosen, left_out, (as_of, counter));
-    Ok(Fitted { n_more_facts: offer.n_more_facts, ..settled })
+    Ok(Fitted { n_beyond_share, ..settled })
 }
 
 /// Writes the text, counts it, and takes lines out until it fits: the turn's own lines from the least

@@ -97,8 +97,11 @@ pub struct PackItemView {
 pub struct LeftOutView {
     /// Where it would have stood.
     pub section: String,
-    /// `source_changed` (a summary that rests on what is not current any more), `budget`, `weak_match` (far below the best matches), `no_match`, or `source_gone` (a turn whose source can no
-    /// longer be read, where the instance withholds such turns).
+    /// `budget`; `share` (facts have at most four tenths of what the rules leave of the budget, so that the beginning
+    /// of a pack stays the same from turn to turn; those that match the question stand in the turn all the same);
+    /// `weak_match` (far below the best matches), `no_match`; `source_changed` (a summary that rests on what is not
+    /// current any more), or `source_gone` (a turn whose source can no longer be read, where the instance withholds
+    /// such turns).
     pub reason: String,
     /// How many records.
     pub count: u32,
