@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use merkwelt_domain::{Env, TenantId, Timestamp};
@@ -21,15 +21,12 @@ use crate::error::{OpenError, on_open};
 use crate::keyring::Keyring;
 use crate::layout::Layout;
 use crate::log;
-use crate::pool::lock;
+use crate::readers::Readers;
 use crate::schema;
 use crate::shard::ShardPlace;
 use crate::snapshot::{Snapshot, State, Viewer};
 use crate::terms::Mark;
 use crate::writer::Writer;
-
-/// Open read connections that are kept per cell.
-const READERS_MAX: usize = 2;
 
 /// Tenants in which something was written without a vector, until somebody takes them up.
 pub(crate) type Unfilled = Arc<Mutex<BTreeSet<TenantId>>>;
@@ -67,8 +64,9 @@ pub(crate) struct Cell {
     pub(crate) used: AtomicU64,
     /// The same by the clock, in milliseconds.
     pub(crate) used_at: AtomicI64,
-    path: PathBuf,
-    readers: Mutex<Vec<Connection>>,
+    /// When it was used for the last time before it rested.
+    rested_at: AtomicI64,
+    pub(crate) readers: Readers,
     /// Held shared by every reader; held alone while the file is rewritten.
     gate: RwLock<()>,
 }
@@ -151,8 +149,8 @@ impl Cell {
             analysis: Mark::present(),
             used: AtomicU64::new(0),
             used_at: AtomicI64::new(env.now().millis()),
-            path,
-            readers: Mutex::new(Vec::new()),
+            rested_at: AtomicI64::new(i64::MIN),
+            readers: Readers::over(path),
             gate: RwLock::new(()),
         })
     }
@@ -201,20 +199,23 @@ impl Cell {
     ) -> Result<T, Error> {
         use crate::error::Sql as _;
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let pooled = lock(&self.readers).pop();
-        let connection = match pooled {
-            Some(connection) => connection,
-            None => schema::again(&schema::CELL, &self.path).map_err(|error| error.to_store())?,
-        };
+        let reader = self.readers.take()?;
         // A connection on which something goes wrong, a panic too, is not kept, and its transaction ends with it.
-        schema::run(&connection, "BEGIN").sql()?;
-        let result = work(self, &connection);
-        schema::run(&connection, "COMMIT").sql()?;
-        let mut readers = lock(&self.readers);
-        if readers.len() < READERS_MAX {
-            readers.push(connection);
-        }
+        schema::run(&reader.connection, "BEGIN").sql()?;
+        let result = work(self, &reader.connection);
+        schema::run(&reader.connection, "COMMIT").sql()?;
+        self.readers.put_back(reader);
         result
+    }
+
+    /// Gives back the pages of its connections, once after each time it was used. It waits for nobody who reads
+    /// or writes.
+    pub(crate) fn rest(&self) {
+        let used_at = self.used_at.load(Ordering::Relaxed);
+        if self.rested_at.swap(used_at, Ordering::Relaxed) != used_at {
+            self.readers.rest();
+            self.writer.rest();
+        }
     }
 
     /// Destroys the key of an owner whose tombstone is committed, so that whoever reads from now on does not see
@@ -233,7 +234,7 @@ impl Cell {
         self.writer.alone(|connection| {
             let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
             // Idle readers hold no snapshot, but their page caches hold pages.
-            lock(&self.readers).clear();
+            self.readers.close();
             schema::compact(connection)
         })
     }

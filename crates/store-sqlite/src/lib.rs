@@ -30,6 +30,7 @@ mod log;
 mod pool;
 mod ports;
 mod read;
+mod readers;
 mod recall;
 mod reembed;
 mod rows;

@@ -25,6 +25,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// `PRAGMA application_id`: `MW` and one letter.
     application_id: i32,
+    /// How many pages a connection keeps at most while it works.
+    pages: u32,
     migrations: &'static [Migration],
 }
 
@@ -32,6 +34,7 @@ pub(crate) struct Kind {
 pub(crate) const CONTROL: Kind = Kind {
     name: "control.db",
     application_id: 0x4D57_0043,
+    pages: 32,
     migrations: &[Migration { number: 1, sql: include_str!("../migrations/control-0001.sql") }],
 };
 
@@ -39,6 +42,7 @@ pub(crate) const CONTROL: Kind = Kind {
 pub(crate) const CELL: Kind = Kind {
     name: "cell.db",
     application_id: 0x4D57_0044,
+    pages: 32,
     migrations: &[
         Migration { number: 1, sql: include_str!("../migrations/cell-0001.sql") },
         Migration { number: 2, sql: include_str!("../migrations/cell-0002.sql") },
@@ -53,6 +57,8 @@ pub(crate) const CELL: Kind = Kind {
 pub(crate) const KEYS: Kind = Kind {
     name: "keys.db",
     application_id: 0x4D57_004B,
+    // A key is looked up once and kept unwrapped; with more than two, SQLite sets memory aside for twenty.
+    pages: 2,
     migrations: &[Migration { number: 1, sql: include_str!("../migrations/keys-0001.sql") }],
 };
 
@@ -113,12 +119,21 @@ fn settle(kind: &Kind, connection: &Connection) -> Result<(), OpenError> {
              PRAGMA temp_store = MEMORY;
              PRAGMA trusted_schema = OFF;
              PRAGMA cell_size_check = ON;
-             PRAGMA cache_size = -256;
              PRAGMA wal_autocheckpoint = 128;
              PRAGMA journal_size_limit = 1048576;
              PRAGMA busy_timeout = 5000;",
         )
-        .opening(kind.name)
+        .and_then(|()| connection.pragma_update(None, "cache_size", kind.pages))
+        .opening(kind.name)?;
+    // What was set aside before the number of pages was known.
+    give_back(connection);
+    Ok(())
+}
+
+/// Gives back the pages a connection keeps between transactions. The next one reads anew what it needs.
+pub(crate) fn give_back(connection: &Connection) {
+    // It reports nothing but a connection that is closed.
+    let _ = connection.release_memory();
 }
 
 /// Refuses a file that is missing, cut off, of another program or of a newer version, and one whose log was

@@ -15,6 +15,7 @@ use crate::pool::lock;
 use crate::snapshot::State;
 
 mod index;
+mod keys;
 mod load;
 mod postings;
 mod search;

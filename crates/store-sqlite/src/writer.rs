@@ -96,6 +96,13 @@ impl Writer {
         work(&lock(&self.connection))
     }
 
+    /// Gives back the pages of the connection, if nobody is writing.
+    pub(crate) fn rest(&self) {
+        if let Ok(connection) = self.connection.try_lock() {
+            schema::give_back(&connection);
+        }
+    }
+
     /// How many transactions were committed since the cell was opened.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
@@ -164,6 +171,8 @@ impl Cell {
         if self.env.reach(FaultPoint::BeforeShard).is_ok() && moved {
             self.catch_up();
         }
+        // After the shard, for which a reader took up pages again.
+        self.readers.committed();
     }
 
     /// Runs a group in one transaction; tells whether content changed.

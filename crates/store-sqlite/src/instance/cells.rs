@@ -17,6 +17,9 @@ use crate::pool::lock;
 const REST_MS_MIN: i64 = 1_000;
 const CLOSED_MAX: usize = 16;
 
+/// After how long without a request a cell gives back the pages of its connections, in milliseconds.
+const RESTS_AFTER_MS: i64 = 1_000;
+
 impl Inner {
     /// A cell that is open already; does not block on files.
     pub(crate) fn open_cell(&self, tenant: &TenantId) -> Option<Arc<Cell>> {
@@ -72,7 +75,7 @@ impl Inner {
         cell
     }
 
-    /// Closes the cells that nobody used for a while, so that a quiet instance takes little memory.
+    /// Closes the cells that nobody used for a while, and lets those rest that nobody uses now, so that a quiet instance takes little memory.
     pub(super) fn rest(&self) {
         let now = self.env.now().millis();
         let rested_at = self.rested_at.load(Ordering::Relaxed);
@@ -84,8 +87,8 @@ impl Inner {
         }
         // INVARIANT: nothing is opened meanwhile, and only a cell nobody holds is closed, so no file has two
         // writers.
-        let _opening = lock(&self.opening);
-        let mut gone = Vec::new();
+        let opening = lock(&self.opening);
+        let (mut gone, mut quiet) = (Vec::new(), Vec::new());
         lock(&self.cells).retain(|_, cell| {
             let unused_ms = now - cell.used_at.load(Ordering::Relaxed);
             let stays = gone.len() >= CLOSED_MAX
@@ -93,11 +96,15 @@ impl Inner {
                 || Arc::strong_count(cell) > 1;
             if !stays {
                 gone.push(Arc::clone(cell));
+            } else if unused_ms >= RESTS_AFTER_MS {
+                quiet.push(Arc::clone(cell));
             }
             stays
         });
         // Closing writes the log back into the file; the list is free meanwhile.
         drop(gone);
+        drop(opening);
+        quiet.iter().for_each(|cell| cell.rest());
     }
 
     /// Evicts the longest unused shards until the rest fits the budget. `busy` stays.

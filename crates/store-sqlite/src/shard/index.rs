@@ -10,6 +10,7 @@ use merkwelt_store::Error;
 use merkwelt_store::query::ModelId;
 use merkwelt_store::record::RecordId;
 
+use crate::shard::keys::Keys;
 use crate::shard::postings::{Bulk, Hits, Postings, ROWS_MAX, Term};
 use crate::shard::vectors::Vectors;
 
@@ -142,7 +143,8 @@ pub(crate) struct Shard {
     /// Who may be shown a source, by the number of the source among the owners. What is not listed is shown
     /// to nobody.
     pub(crate) audiences: BTreeMap<u32, Audience>,
-    keys: BTreeMap<RowKey, u32>,
+    /// Complete when the shard is built.
+    keys: Keys,
     postings: Postings,
     /// While the shard is built: the terms of its rows.
     bulk: Option<Bulk>,
@@ -176,11 +178,12 @@ impl Shard {
             kind: entry.kind,
             dead: false,
         };
+        if self.bulk.is_none() {
+            self.remove(&entry.key);
+            self.keys.set(&self.rows, &entry.key, number);
+        }
         self.vectors.set(self.rows.len(), entry.vector);
         self.rows.push(row);
-        if let Some(before) = self.keys.insert(entry.key, number) {
-            self.bury(before);
-        }
         if let Some(metadata) = entry.metadata.filter(|map| !map.is_empty()) {
             self.metadata.insert(number, metadata);
         }
@@ -193,7 +196,7 @@ impl Shard {
 
     /// Makes a row dead.
     pub(crate) fn remove(&mut self, key: &RowKey) {
-        if let Some(number) = self.keys.remove(key) {
+        if let Some(number) = self.keys.find(&self.rows, key) {
             self.bury(number);
         }
     }
@@ -202,7 +205,7 @@ impl Shard {
         self.metadata.remove(&number);
         let Some(at) = usize::try_from(number).ok() else { return };
         self.vectors.set(at, None);
-        if let Some(row) = self.rows.get_mut(at) {
+        if let Some(row) = self.rows.get_mut(at).filter(|row| !row.dead) {
             row.dead = true;
             self.dead += 1;
         }
@@ -235,7 +238,7 @@ impl Shard {
 
     /// Whether a passage is held.
     pub(crate) fn holds(&self, key: &RowKey) -> bool {
-        self.keys.contains_key(key)
+        self.keys.find(&self.rows, key).is_some()
     }
 
     /// How many rows are alive.
@@ -277,9 +280,7 @@ impl Shard {
             .into_iter()
             .filter_map(|(row, map)| Some((to(row)?, map)))
             .collect();
-        for row in self.keys.values_mut() {
-            *row = to(*row).unwrap_or(*row);
-        }
+        self.keys.renumber(to);
         self.postings.renumber(to);
         self.dead = 0;
     }
@@ -289,16 +290,18 @@ impl Shard {
         if let Some(bulk) = self.bulk.take() {
             bulk.into(&mut self.postings);
         }
+        let (keys, taken) = Keys::of(&self.rows);
+        self.keys = keys;
+        taken.into_iter().for_each(|number| self.bury(number));
         self.rows.shrink_to_fit();
         self.vectors.shrink();
     }
 
     /// About how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
-        // A key of a B-tree costs about half more than its size.
         self.vectors.bytes()
             + self.rows.capacity() * size_of::<Row>()
-            + self.keys.len() * (size_of::<RowKey>() + 4) * 3 / 2
+            + self.keys.bytes()
             + self.postings.bytes()
             + self.metadata.len() * 256
     }
