@@ -49,7 +49,8 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn of(mark: Mark, write: Write) -> Self {
-        let terms = text_of(&write).map(|text| terms::write(mark, text)).unwrap_or_default();
+        let terms = text_of(&write).map(|text| terms::write(mark, text, has_metadata(&write)));
+        let terms = terms.unwrap_or_default();
         Self { write, terms }
     }
 }
@@ -60,6 +61,14 @@ pub(crate) fn text_of(write: &Write) -> Option<&str> {
         Write::Remember(new) | Write::Correct { new, .. } => Some(new.statement.text().expose()),
         Write::Append(new) => Some(new.turn.text.expose()),
         Write::Retract { .. } | Write::Open(_) | Write::DeleteConversation { .. } => None,
+    }
+}
+
+/// Whether [`crate::rows::body_of`] writes metadata beside the text.
+fn has_metadata(write: &Write) -> bool {
+    match write {
+        Write::Remember(new) | Write::Correct { new, .. } => !new.statement.metadata().expose().is_empty(),
+        Write::Append(_) | Write::Retract { .. } | Write::Open(_) | Write::DeleteConversation { .. } => false,
     }
 }
 

@@ -4,6 +4,7 @@
 //! copy of the owner's content unreadable, in every file and backup.
 
 use std::fmt;
+use std::io::Write as _;
 
 use merkwelt_domain::Env;
 use merkwelt_ledger::commitment::SubjectKey;
@@ -103,8 +104,15 @@ pub(crate) struct Place<'a> {
 impl Place<'_> {
     fn to_bytes(self) -> Vec<u8> {
         // No part contains a bar: ids are letters and digits, names come from the program text.
-        let revision = self.revision.to_string();
-        [self.tenant, self.table, self.row, &revision, self.column].join("|").into_bytes()
+        let mut bytes = Vec::with_capacity(112);
+        for part in [self.tenant, self.table, self.row] {
+            bytes.extend_from_slice(part.as_bytes());
+            bytes.push(b'|');
+        }
+        // Writing to memory does not fail.
+        let _ = write!(bytes, "{}|", self.revision);
+        bytes.extend_from_slice(self.column.as_bytes());
+        bytes
     }
 }
 
@@ -246,6 +254,11 @@ mod tests {
         cut.pop();
         assert!(sealer.open(place("mem_a", 1), &cut).is_err());
         assert!(sealer.open(place("mem_a", 1), &[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn i_005_a_place_is_written_as_it_always_was() {
+        assert_eq!(place("mem_a", 4_294_967_295).to_bytes(), b"ten_a|memories|mem_a|4294967295|body");
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Cell {
                     .map(|passage| {
                         let headings = passage.headings.iter().map(Title::expose);
                         let terms = analyse_passage(title.expose(), headings, passage.text.expose());
-                        terms::write_terms(self.analysis, &terms)
+                        terms::write_terms(self.analysis, &terms, false)
                     })
                     .collect()
             }

@@ -2,6 +2,7 @@
 //! nothing of a person is kept but terms, packed vectors and the caller's metadata.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use merkwelt_store::Error;
 use merkwelt_store::analysis;
@@ -17,7 +18,7 @@ use crate::rows::{
 };
 use crate::shard::index::{Entry, PASSAGE, Shard, TURN, memory_key, passage_key, turn_key};
 use crate::shard::{Term, Touch};
-use crate::terms;
+use crate::terms::{self, Kept};
 
 const MEMORY_COLUMNS: &str =
     "id, revision, owner, kind, conversation, valid_from, expires_at, written_at, body, vector, terms, seq";
@@ -52,7 +53,7 @@ pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
     let mut before: Option<(String, u32, Vec<Term>)> = None;
     while let Some(row) = rows.next().sql()? {
         let (conversation, number) = (text_at(row, 0)?.to_owned(), row.get::<_, u32>(1).sql()?);
-        let own = turn_terms(cell, row, &mut scratch.plain)?;
+        let own = turn_terms(cell, row, &mut scratch)?;
         let previous = before
             .filter(|(of, last, _)| *of == conversation && last.checked_add(1) == Some(number))
             .map(|(_, _, terms)| terms);
@@ -71,9 +72,22 @@ pub(crate) fn build(cell: &Cell, db: &Connection) -> Result<Shard, Error> {
 struct Scratch {
     plain: Zeroizing<Vec<u8>>,
     vector: Vec<f32>,
+    /// Whose keys were used last.
+    keys: Option<(String, Arc<OwnerKeys>)>,
 }
 
 impl Scratch {
+    /// The keys of an owner. Rows come in the order of owners.
+    fn keys(&mut self, cell: &Cell, owner: &str) -> Result<Arc<OwnerKeys>, Error> {
+        // INVARIANT: I-9, a key is destroyed only while nobody reads, and this lives no longer than one read.
+        if let Some((_, keys)) = self.keys.as_ref().filter(|(last, _)| last == owner) {
+            return Ok(Arc::clone(keys));
+        }
+        let keys = cell.owner_keys(owner)?;
+        self.keys = Some((owner.to_owned(), Arc::clone(&keys)));
+        Ok(keys)
+    }
+
     fn vector(
         &mut self,
         keys: &OwnerKeys,
@@ -150,7 +164,7 @@ fn passage<'s>(
     scratch: &'s mut Scratch,
 ) -> Result<Entry<'s>, Error> {
     let (revision, number) = (text_at(row, 0)?, row.get::<_, u32>(1).sql()?);
-    let keys = cell.owner_keys(source)?;
+    let keys = scratch.keys(cell, source)?;
     let place = |column| passage_place(&cell.tenant, revision, number, column);
     let terms = match row.get_ref(5).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)? {
         Some(sealed) => {
@@ -160,8 +174,8 @@ fn passage<'s>(
         None => None,
     };
     let terms = match terms {
-        Some(terms) => terms,
-        None => terms::known(terms_of(cell, row, source)?),
+        Some(kept) => kept.terms,
+        None => terms::known(&terms_of(cell, row, source)?),
     };
     let vector: Option<&[u8]> = row.get_ref(6).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
     Ok(Entry {
@@ -190,26 +204,32 @@ fn one_turn(
     let sql = format!("SELECT {TURN_COLUMNS} FROM turns WHERE conversation = ?1 AND number = ?2");
     let mut statement = db.prepare_cached(&sql).sql()?;
     let before = if number > 1 {
-        let read = |row: &Row<'_>| Ok(turn_terms(cell, row, &mut scratch.plain));
+        let read = |row: &Row<'_>| Ok(turn_terms(cell, row, scratch));
         statement.query_row((id, number - 1), read).optional().sql()?.transpose()?
     } else {
         None
     };
     let mut rows = statement.query((id, number)).sql()?;
     let Some(row) = rows.next().sql()? else { return Ok(()) };
-    let own = turn_terms(cell, row, &mut scratch.plain)?;
+    let own = turn_terms(cell, row, scratch)?;
     shard.insert(turn(cell, row, before, own, scratch)?)
 }
 
 fn memory<'s>(cell: &Cell, row: &Row<'_>, scratch: &'s mut Scratch) -> Result<Entry<'s>, Error> {
     let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
     let revision: u32 = row.get(1).sql()?;
-    let keys = cell.owner_keys(owner)?;
+    let keys = scratch.keys(cell, owner)?;
     let place = |column| memory_place(&cell.tenant, id, revision, column);
-    keys.sealer.open_into(place("body"), blob_at(row, 8)?, &mut scratch.plain)?;
-    let metadata = open_metadata(&scratch.plain)?;
-    let text = || open_text(&keys.sealer.open(place("body"), blob_at(row, 8)?)?);
-    let terms = kept_terms(cell, &keys, (place("terms"), blob_at(row, 10)?), &mut scratch.plain, text)?;
+    let kept = kept(cell, &keys, (place("terms"), blob_at(row, 10)?), &mut scratch.plain)?;
+    let mut metadata = None;
+    if kept.as_ref().is_none_or(|kept| kept.metadata) {
+        keys.sealer.open_into(place("body"), blob_at(row, 8)?, &mut scratch.plain)?;
+        metadata = open_metadata(&scratch.plain)?;
+    }
+    let terms = match kept {
+        Some(kept) => kept.terms,
+        None => terms::of(&open_text(&scratch.plain)?),
+    };
     let vector: Option<&[u8]> = row.get_ref(9).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
     Ok(Entry {
         key: memory_key(&id.parse().map_err(|_| Error::Damaged)?)?,
@@ -227,30 +247,27 @@ fn memory<'s>(cell: &Cell, row: &Row<'_>, scratch: &'s mut Scratch) -> Result<En
     })
 }
 
-/// The kept terms, or those of the text if another analysis made them.
-fn kept_terms(
+/// What was kept of a text, if this analysis made it.
+fn kept(
     cell: &Cell,
     keys: &OwnerKeys,
     (place, sealed): (Place<'_>, &[u8]),
     plain: &mut Zeroizing<Vec<u8>>,
-    text: impl FnOnce() -> Result<Zeroizing<String>, Error>,
-) -> Result<Vec<Term>, Error> {
+) -> Result<Option<Kept>, Error> {
     keys.sealer.open_into(place, sealed, plain)?;
-    match terms::read(cell.analysis, plain)? {
-        Some(terms) => Ok(terms),
-        None => Ok(terms::of(&text()?)),
-    }
+    terms::read(cell.analysis, plain)
 }
 
-fn turn_terms(cell: &Cell, row: &Row<'_>, plain: &mut Zeroizing<Vec<u8>>) -> Result<Vec<Term>, Error> {
+fn turn_terms(cell: &Cell, row: &Row<'_>, scratch: &mut Scratch) -> Result<Vec<Term>, Error> {
     let number: u32 = row.get(1).sql()?;
-    let keys = cell.owner_keys(text_at(row, 2)?)?;
+    let keys = scratch.keys(cell, text_at(row, 2)?)?;
     let id = text_at(row, 0)?;
     let place = |column| turn_place(&cell.tenant, id, number, column);
-    kept_terms(cell, &keys, (place("terms"), blob_at(row, 7)?), plain, || {
-        let plain = keys.sealer.open(place("body"), blob_at(row, 5)?)?;
-        std::str::from_utf8(&plain).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Error::Damaged)
-    })
+    if let Some(kept) = kept(cell, &keys, (place("terms"), blob_at(row, 7)?), &mut scratch.plain)? {
+        return Ok(kept.terms);
+    }
+    keys.sealer.open_into(place("body"), blob_at(row, 5)?, &mut scratch.plain)?;
+    std::str::from_utf8(&scratch.plain).map(terms::of).map_err(|_| Error::Damaged)
 }
 
 /// A turn is found by what it answers too (`merkwelt_store::analysis::analyse_turn`).
@@ -264,7 +281,7 @@ fn turn<'s>(
     let (id, owner) = (text_at(row, 0)?, text_at(row, 2)?);
     let number: u32 = row.get(1).sql()?;
     let at: i64 = row.get(3).sql()?;
-    let keys = cell.owner_keys(owner)?;
+    let keys = scratch.keys(cell, owner)?;
     let vector: Option<&[u8]> = row.get_ref(6).sql()?.as_blob_or_null().map_err(|_| Error::Damaged)?;
     let place = turn_place(&cell.tenant, id, number, "vector");
     Ok(Entry {
