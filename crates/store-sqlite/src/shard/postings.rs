@@ -167,11 +167,11 @@ impl Postings {
 }
 
 /// Hits to a pile, if they are dealt out.
-const PILE: usize = 8;
+const PILE: usize = 2;
 const PILES_BITS_MAX: u32 = 16;
 
 /// Sorts by term; the hits of one term stay in their order. The numbers of terms are spread evenly, so dealing
-/// hits out by the first bits leaves next to nothing to sort, and costs a third of sorting them.
+/// hits out by the first bits leaves next to nothing to sort, and takes about half as long as sorting.
 fn by_term(mut all: Vec<(Term, Hit)>) -> Vec<(Term, Hit)> {
     let bits = (all.len() / PILE).checked_ilog2().unwrap_or(0).min(PILES_BITS_MAX);
     if bits == 0 {
