@@ -1,5 +1,6 @@
 //! Measures the embedded store: search by words and with vectors, cold start, durable writes. Run with
-//! `cargo bench -p merkwelt-store-sqlite`; an argument of 2000 leaves the large tenant out.
+//! `cargo bench -p merkwelt-store-sqlite`. Numbers as arguments are sizes of tenants of which only the searches with
+//! vectors are measured, to compare two builds that run in turn.
 
 #![expect(dead_code, reason = "the benchmark uses a part of the tests' world")]
 #![expect(
@@ -166,13 +167,27 @@ fn resident() -> f64 {
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
+/// Searches alone, at one size.
+fn only_searches(rows: usize) {
+    let world = World::new();
+    fill(&world, rows, true);
+    let _ = world.texts("anna", "worta");
+    let count = (3_000_000 / rows).clamp(60, 1000);
+    let _ = searches(&world, true, count / 4);
+    println!("{rows} rows: {}", searches(&world, true, count));
+}
+
 fn main() {
-    let small = std::env::args().any(|argument| argument == "2000");
+    let sizes: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    if !sizes.is_empty() {
+        sizes.into_iter().for_each(only_searches);
+        return;
+    }
     for threads in [1, 16, 64] {
         writing(threads);
     }
     let before = resident();
-    for rows in if small { vec![2000] } else { vec![2000, 100_000] } {
+    for rows in [2000, 100_000] {
         for vectors in [false, true] {
             searching(rows, vectors);
         }

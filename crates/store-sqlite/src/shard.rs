@@ -14,16 +14,19 @@ use crate::cell::Cell;
 use crate::pool::lock;
 use crate::snapshot::State;
 
+mod filter;
 mod index;
 mod keys;
 mod load;
 mod postings;
 mod search;
+mod spans;
 mod vectors;
 
+pub(crate) use filter::Eyes;
 pub(crate) use index::{Row, Shard, passage_key};
 pub(crate) use postings::Term;
-pub(crate) use search::{Eyes, Proposals, of_source, search};
+pub(crate) use search::{Proposals, of_source, search};
 pub(crate) use vectors::Probe;
 
 /// Announced changes that are kept for a shard; one that is further behind is built anew.

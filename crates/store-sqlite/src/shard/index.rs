@@ -12,6 +12,7 @@ use merkwelt_store::record::RecordId;
 
 use crate::shard::keys::Keys;
 use crate::shard::postings::{Bulk, Hits, Postings, ROWS_MAX, Term};
+use crate::shard::spans::Spans;
 use crate::shard::vectors::Vectors;
 
 /// The kind code of a turn; memories have those of their kinds.
@@ -66,8 +67,12 @@ pub(crate) struct Entry<'v> {
 /// The numbers of one record.
 #[derive(Clone)]
 pub(crate) struct Row {
-    pub(crate) key: RowKey,
-    pub(crate) revision: u32,
+    pub(crate) symbols: [u8; SYMBOLS],
+    /// A kind's code, [`TURN`] or [`PASSAGE`].
+    pub(crate) kind: u8,
+    pub(crate) dead: bool,
+    /// The revision of a memory, the number of a turn or of a passage.
+    pub(crate) number: u32,
     pub(crate) owner: u32,
     /// Where its record stands in its table; the record there must be the one of the key.
     pub(crate) seq: i64,
@@ -77,29 +82,31 @@ pub(crate) struct Row {
     pub(crate) written_at: i64,
     /// Number of terms.
     pub(crate) length: u32,
-    /// A kind's code, [`TURN`] or [`PASSAGE`].
-    pub(crate) kind: u8,
-    pub(crate) dead: bool,
 }
 
 impl Row {
     /// Its id as ranking and records know it.
     pub(crate) fn id(&self) -> Result<RecordId, Error> {
-        let symbols = std::str::from_utf8(&self.key.0).map_err(|_| Error::Damaged)?;
+        let symbols = std::str::from_utf8(&self.symbols).map_err(|_| Error::Damaged)?;
         if self.kind == TURN {
             let id = format!("{}{symbols}", ConversationId::PREFIX).parse().map_err(|_| Error::Damaged)?;
-            Ok(RecordId::Turn(id, self.key.1))
+            Ok(RecordId::Turn(id, self.number))
         } else if self.kind == PASSAGE {
             let revision = format!("{}{symbols}", RevisionId::PREFIX).parse().map_err(|_| Error::Damaged)?;
-            Ok(RecordId::Passage(PassageId { revision, number: self.key.1 }))
+            Ok(RecordId::Passage(PassageId { revision, number: self.number }))
         } else {
             let id = format!("{}{symbols}", MemoryId::PREFIX).parse().map_err(|_| Error::Damaged)?;
             Ok(RecordId::Memory(id))
         }
     }
 
+    pub(crate) fn key(&self) -> RowKey {
+        (self.symbols, if self.kind >= TURN { self.number } else { 0 })
+    }
+
+    /// The revision of a memory; other records have only the first.
     pub(crate) fn revision(&self) -> Revision {
-        Revision::from_number(self.revision)
+        Revision::from_number(if self.kind >= TURN { 1 } else { self.number })
     }
 }
 
@@ -136,6 +143,7 @@ pub(crate) struct Shard {
     /// The model of its vectors.
     pub(crate) model: Option<ModelId>,
     pub(crate) rows: Vec<Row>,
+    pub(crate) spans: Spans,
     pub(crate) vectors: Vectors,
     pub(crate) owners: Names,
     pub(crate) conversations: Names,
@@ -166,23 +174,24 @@ impl Shard {
         let conversation =
             entry.conversation.as_deref().map_or(Ok(NONE), |name| self.conversations.number(name))?;
         let row = Row {
-            key: entry.key,
+            symbols: entry.key.0,
+            kind: entry.kind,
+            dead: false,
+            number: if entry.kind >= TURN { entry.key.1 } else { entry.revision },
             seq: entry.seq,
-            revision: entry.revision,
             owner: self.owners.number(&entry.owner)?,
             conversation,
             valid_from: entry.valid_from,
             end: entry.end,
             written_at: entry.written_at,
             length: u32::try_from(entry.terms.len()).unwrap_or(u32::MAX),
-            kind: entry.kind,
-            dead: false,
         };
         if self.bulk.is_none() {
             self.remove(&entry.key);
             self.keys.set(&self.rows, &entry.key, number);
         }
         self.vectors.set(self.rows.len(), entry.vector);
+        self.spans.push(self.rows.len(), &row);
         self.rows.push(row);
         if let Some(metadata) = entry.metadata.filter(|map| !map.is_empty()) {
             self.metadata.insert(number, metadata);
@@ -207,6 +216,7 @@ impl Shard {
         self.vectors.set(at, None);
         if let Some(row) = self.rows.get_mut(at).filter(|row| !row.dead) {
             row.dead = true;
+            self.spans.bury(at, row);
             self.dead += 1;
         }
     }
@@ -215,7 +225,7 @@ impl Shard {
     pub(crate) fn remove_turns(&mut self, conversation: &ConversationId) {
         let Some(number) = self.conversations.get(conversation.as_str()) else { return };
         let gone = |row: &&Row| row.kind == TURN && row.conversation == number && !row.dead;
-        let keys: Vec<RowKey> = self.rows.iter().filter(gone).map(|row| row.key).collect();
+        let keys: Vec<RowKey> = self.rows.iter().filter(gone).map(Row::key).collect();
         for key in keys {
             self.remove(&key);
         }
@@ -225,7 +235,7 @@ impl Shard {
     pub(crate) fn renew_source(&mut self, source: &str, audience: Option<Audience>) -> Result<(), Error> {
         let number = self.owners.number(source)?;
         let gone = |row: &&Row| row.kind == PASSAGE && row.owner == number && !row.dead;
-        let keys: Vec<RowKey> = self.rows.iter().filter(gone).map(|row| row.key).collect();
+        let keys: Vec<RowKey> = self.rows.iter().filter(gone).map(Row::key).collect();
         for key in keys {
             self.remove(&key);
         }
@@ -275,6 +285,7 @@ impl Shard {
             .collect();
         let to = |row: u32| usize::try_from(row).ok().and_then(|row| moved.get(row).copied().flatten());
         self.rows.retain(|row| !row.dead);
+        self.spans = Spans::of(&self.rows);
         self.vectors.retain(&keep);
         self.metadata = std::mem::take(&mut self.metadata)
             .into_iter()
@@ -294,6 +305,7 @@ impl Shard {
         self.keys = keys;
         taken.into_iter().for_each(|number| self.bury(number));
         self.rows.shrink_to_fit();
+        self.spans.shrink();
         self.vectors.shrink();
     }
 
@@ -302,6 +314,7 @@ impl Shard {
         self.vectors.bytes()
             + self.rows.capacity() * size_of::<Row>()
             + self.keys.bytes()
+            + self.spans.bytes()
             + self.postings.bytes()
             + self.metadata.len() * 256
     }
@@ -320,13 +333,12 @@ impl Shard {
                 terms.extend(here.map(|(_, count)| format!("{term:?}*{count}")));
             }
             let probe = crate::shard::vectors::Probe::of(&[0.3, -0.2, 0.5, 0.1]).unwrap();
-            let mut cosines = Vec::new();
-            self.vectors.cosines(&[number], &probe, &mut cosines);
+            let cosines = self.vectors.cosine(number, &probe);
             let number = u32::try_from(number).unwrap();
             lines.push(format!(
                 "{:?} r{} {:?} {:?} {}..{} at {} kind {} length {} {:?} {terms:?} {:?}",
                 row.id().unwrap(),
-                row.revision,
+                row.revision().number(),
                 name(&self.owners, row.owner),
                 name(&self.conversations, row.conversation),
                 row.valid_from,

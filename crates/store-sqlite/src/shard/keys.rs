@@ -16,7 +16,7 @@ fn row_of(rows: &[Row], number: u32) -> Option<&Row> {
 impl Keys {
     /// Of all rows at once, and the numbers of those whose key a later row has too.
     pub(crate) fn of(rows: &[Row]) -> (Self, Vec<u32>) {
-        let key = |number: u32| row_of(rows, number).map(|row| row.key);
+        let key = |number: u32| row_of(rows, number).map(Row::key);
         let mut sorted: Vec<u32> = (0_u32..).take(rows.len()).collect();
         // Stable, so that of equal keys the latest comes last.
         sorted.sort_by_key(|number| key(*number));
@@ -32,7 +32,7 @@ impl Keys {
     }
 
     fn place(&self, rows: &[Row], key: &RowKey) -> Result<usize, usize> {
-        self.sorted.binary_search_by(|number| row_of(rows, *number).map(|row| &row.key).cmp(&Some(key)))
+        self.sorted.binary_search_by(|number| row_of(rows, *number).map(Row::key).cmp(&Some(*key)))
     }
 
     /// The living row of a key.
@@ -67,11 +67,12 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::index::TURN;
 
     fn row(key: u32) -> Row {
         Row {
-            key: ([b'A'; 26], key),
-            revision: 1,
+            symbols: [b'A'; 26],
+            number: key,
             owner: 0,
             seq: 0,
             conversation: 0,
@@ -79,7 +80,7 @@ mod tests {
             end: 0,
             written_at: 0,
             length: 0,
-            kind: 0,
+            kind: TURN,
             dead: false,
         }
     }
@@ -89,12 +90,12 @@ mod tests {
         let mut rows: Vec<Row> = [5, 3, 9, 3].map(row).into();
         let (mut keys, taken) = Keys::of(&rows);
         assert_eq!(taken, [1]);
-        let found = |keys: &Keys, rows: &[Row]| [3, 4, 5, 9].map(|key| keys.find(rows, &row(key).key));
+        let found = |keys: &Keys, rows: &[Row]| [3, 4, 5, 9].map(|key| keys.find(rows, &row(key).key()));
         assert_eq!(found(&keys, &rows), [Some(3), None, Some(0), Some(2)]);
         rows[0].dead = true;
         assert_eq!(found(&keys, &rows), [Some(3), None, None, Some(2)]);
         for (number, key) in [(4, 5), (5, 4)] {
-            keys.set(&rows, &row(key).key, number);
+            keys.set(&rows, &row(key).key(), number);
             rows.push(row(key));
         }
         assert_eq!(found(&keys, &rows), [Some(3), Some(5), Some(4), Some(2)]);

@@ -1,21 +1,21 @@
 //! The search in a shard: first the predicate of scope, kind and time, then ranking over what passed it. A
-//! hit is a key and scores, never content; the record decides (I-3).
+//! hit is a key and scores, never content; the record decides (I-3). Rows are scored in spans: what is needed of them
+//! stays in the nearest cache, and nothing that a search sets aside grows with the number of rows but a bit for each.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use merkwelt_domain::GroupId;
-use merkwelt_domain::freshness::SKEW_MILLIS;
-use merkwelt_domain::memory::Kind;
 use merkwelt_domain::source::Audience;
 use merkwelt_store::Error;
-use merkwelt_store::query::{RecallQuery, Turns};
+use merkwelt_store::query::RecallQuery;
 use merkwelt_store::ranking::{QueryTerms, Scorer, VisibleStats, fuse};
 
-use crate::rows::kind_code;
-use crate::shard::index::{NONE, PASSAGE, Row, Shard, TURN};
+use crate::shard::filter::{Eyes, Filter, Passed};
+use crate::shard::index::{PASSAGE, Row, Shard, TURN};
 use crate::shard::postings::Hits;
-use crate::shard::vectors::Probe;
+use crate::shard::spans::{SPAN, Span};
+use crate::shard::vectors::{Coarse, Probe};
 
 /// Hits that are ranked again by their exact vectors, at most.
 const RERANK_MAX: usize = 512;
@@ -37,115 +37,6 @@ pub(crate) struct Proposals {
     pub(crate) considered: u64,
 }
 
-/// Who looks, as the snapshot knows it.
-pub(crate) struct Eyes<'e> {
-    pub(crate) subject: Option<&'e str>,
-    pub(crate) groups: &'e BTreeSet<GroupId>,
-    pub(crate) tenant: &'e str,
-}
-
-impl Eyes<'_> {
-    /// Whether they belong to an audience: everybody, or a present member of one of its groups.
-    fn are_of(&self, audience: &Audience) -> bool {
-        match audience {
-            Audience::Tenant => true,
-            Audience::Groups(groups) => !groups.is_disjoint(self.groups),
-        }
-    }
-}
-
-/// The predicate, compiled for one shard.
-struct Filter<'q> {
-    /// By owner number.
-    visible: Vec<bool>,
-    own: u32,
-    kinds: u32,
-    turns: Option<u32>,
-    all_turns: bool,
-    documents: bool,
-    origin: Option<u32>,
-    metadata: &'q [(String, serde_json::Value)],
-    now: i64,
-    latest: i64,
-    interval: (i64, i64),
-}
-
-impl<'q> Filter<'q> {
-    fn new(shard: &Shard, eyes: &Eyes<'_>, query: &'q RecallQuery) -> Self {
-        let mut visible = vec![false; shard.owners.len()];
-        let names =
-            eyes.groups.iter().map(GroupId::as_str).chain(eyes.subject).chain(std::iter::once(eyes.tenant));
-        for number in names.filter_map(|name| shard.owners.get(name)) {
-            if let Some(flag) = usize::try_from(number).ok().and_then(|at| visible.get_mut(at)) {
-                *flag = true;
-            }
-        }
-        let documents = query.documents && query.metadata.is_empty() && query.conversation.is_none();
-        let shown = shard.audiences.iter().filter(|(_, audience)| documents && eyes.are_of(audience));
-        for (number, _) in shown {
-            if let Some(flag) = usize::try_from(*number).ok().and_then(|at| visible.get_mut(at)) {
-                *flag = true;
-            }
-        }
-        let conversation = |id: &merkwelt_domain::ConversationId| {
-            // A conversation that no row came from matches none.
-            shard.conversations.get(id.as_str()).unwrap_or(NONE - 1)
-        };
-        let rankable = query.kinds.clone().rankable();
-        let now = query.now.millis();
-        Self {
-            visible,
-            own: eyes.subject.and_then(|subject| shard.owners.get(subject)).unwrap_or(NONE),
-            kinds: rankable.iter().fold(0, |mask, kind: Kind| mask | 1 << kind_code(kind)),
-            turns: if let Turns::Of(id) = &query.turns { Some(conversation(id)) } else { None },
-            all_turns: query.turns == Turns::All,
-            documents,
-            origin: query.conversation.as_ref().map(conversation),
-            metadata: &query.metadata,
-            now,
-            latest: now.saturating_add(SKEW_MILLIS),
-            interval: query
-                .interval
-                .map_or((i64::MIN, i64::MAX), |asked| (asked.from().millis(), asked.until().millis())),
-        }
-    }
-
-    fn passes(&self, shard: &Shard, number: u32, row: &Row) -> bool {
-        // The same window as `freshness::admit`.
-        if row.dead
-            || row.end <= self.now
-            || self.now < row.valid_from
-            || row.written_at > self.latest
-            || row.valid_from >= self.interval.1
-            || self.interval.0 >= row.end
-        {
-            return false;
-        }
-        if row.kind == TURN {
-            // Turns are their subject's and nobody else's, and have no metadata.
-            return row.owner == self.own
-                && (self.all_turns || self.turns == Some(row.conversation))
-                && self.metadata.is_empty();
-        }
-        let visible = usize::try_from(row.owner).ok().and_then(|owner| self.visible.get(owner));
-        if row.kind == PASSAGE {
-            return self.documents && visible == Some(&true);
-        }
-        visible == Some(&true)
-            && self.kinds & (1 << row.kind) != 0
-            && self.origin.is_none_or(|origin| origin == row.conversation)
-            && self.matches(shard, number)
-    }
-
-    fn matches(&self, shard: &Shard, number: u32) -> bool {
-        if self.metadata.is_empty() {
-            return true;
-        }
-        let Some(kept) = shard.metadata.get(&number) else { return false };
-        self.metadata.iter().all(|(name, value)| kept.get(name) == Some(value))
-    }
-}
-
 /// Searches. With a probe more rows than `k` come back, because its cosines are approximate.
 pub(crate) fn search(
     shard: &Shard,
@@ -154,42 +45,66 @@ pub(crate) fn search(
     probe: Option<&Probe>,
 ) -> Result<Proposals, Error> {
     let filter = Filter::new(shard, eyes, query);
-    search_where(shard, query, probe, |number, row| filter.passes(shard, number, row))
+    let all = |span: &Span| filter.of_all(span);
+    search_where(shard, query, probe, all, |number, row| filter.passes(shard, number, row))
 }
 
-/// Searches among the rows that pass.
+/// Searches among the rows that pass: `all` says so of a whole span where it can, `passes` of one row.
 pub(crate) fn search_where(
     shard: &Shard,
     query: &RecallQuery,
     probe: Option<&Probe>,
+    all: impl Fn(&Span) -> Option<bool>,
     passes: impl Fn(u32, &Row) -> bool,
 ) -> Result<Proposals, Error> {
     let mut stats = VisibleStats::default();
-    let passed = Passed::of(&shard.rows, &mut stats, passes);
+    let passed = Passed::of(shard, &mut stats, all, passes);
     let mut lexical = Lexical::of(shard, QueryTerms::of(query.question.expose()), stats, &passed);
     let fusion = query.vector.as_ref().map(|(_, fusion)| *fusion);
     let (floor, span) = fusion.map_or((1.0, 1.0), |fusion| (fusion.floor, fusion.span.max(f32::EPSILON)));
     let wanted = query.k.get();
     let mut best = Best::of(wanted);
-    let (mut numbers, mut cosines) = (Vec::with_capacity(BLOCK), Vec::with_capacity(BLOCK));
-    for first in (0..shard.rows.len()).step_by(BLOCK) {
+    let (mut numbers, mut coarse) = (Vec::with_capacity(SPAN), Vec::with_capacity(SPAN));
+    let (mut near, mut lexicals, mut cosines) = (Vec::new(), Vec::new(), Vec::new());
+    for first in (0..shard.rows.len()).step_by(SPAN) {
         numbers.clear();
         passed.list(first, &mut numbers);
         lexical.count(first);
-        cosines.clear();
         match probe {
-            Some(probe) => shard.vectors.cosines(&numbers, probe, &mut cosines),
-            None => cosines.resize(numbers.len(), None),
+            Some(probe) => shard.vectors.coarse(&numbers, probe, &mut coarse),
+            None => {
+                coarse.clear();
+                coarse.resize(numbers.len(), Coarse::NONE);
+            }
         }
-        for (at, cosine) in numbers.iter().zip(&cosines) {
+        near.clear();
+        lexicals.clear();
+        for (at, coarse) in numbers.iter().zip(&coarse) {
             let Some(row) = shard.rows.get(*at) else { continue };
             let lexical = lexical.score(at - first, row);
-            let total = fuse(lexical, *cosine, fusion).total;
-            let off = shard.vectors.slack(*at);
-            // Below the floor a cosine counts nothing, however far off it is.
-            let counts = cosine.is_some_and(|cosine| cosine + off > floor);
-            let slack = if counts { off / span } else { 0.0 };
-            best.offer(Scored { total, row, lexical, slack, vector: cosine.is_some() });
+            // INVARIANT: no cosine is higher than the upper plane says, and the total does not fall where the cosine
+            // rises, so what is below the least with it will not be wanted.
+            let total = fuse(lexical, Some(coarse.at_most), fusion).total;
+            if total < best.least {
+                continue;
+            }
+            if coarse.at_most <= floor {
+                // Below the floor a cosine counts nothing, however far off it is.
+                let vector = probe.is_some_and(|probe| shard.vectors.has(*at, probe));
+                best.offer(Scored { total, row, lexical, slack: 0.0, vector });
+            } else {
+                near.push((*at, *coarse));
+                lexicals.push(lexical);
+            }
+        }
+        let Some(probe) = probe else { continue };
+        shard.vectors.fine(&near, probe, &mut cosines);
+        for (((at, _), lexical), cosine) in near.iter().zip(&lexicals).zip(&cosines) {
+            let Some(row) = shard.rows.get(*at) else { continue };
+            let total = fuse(*lexical, Some(*cosine), fusion).total;
+            let off = shard.vectors.slack(*at, probe);
+            let slack = if cosine + off > floor { off / span } else { 0.0 };
+            best.offer(Scored { total, row, lexical: *lexical, slack, vector: true });
         }
     }
     let scored = best.end(if probe.is_some() { RERANK_MAX.max(wanted) } else { wanted });
@@ -199,51 +114,6 @@ pub(crate) fn search_where(
         vector: scored.vector,
     });
     Ok(Proposals { rows: rows.collect(), considered: stats.documents })
-}
-
-/// Rows that are scored together. What is needed of them stays in the nearest cache, and nothing that a search
-/// sets aside grows with the number of rows but a bit for each.
-const BLOCK: usize = 512;
-/// Rows that share a word of [`Passed`].
-const WORD: usize = 64;
-
-/// Which rows passed the predicate: a bit for each.
-struct Passed(Vec<u64>);
-
-impl Passed {
-    fn of(rows: &[Row], stats: &mut VisibleStats, passes: impl Fn(u32, &Row) -> bool) -> Self {
-        let mut words = Vec::with_capacity(rows.len() / WORD + 1);
-        // Fewer than 2²⁴ rows have a number.
-        let mut numbers = 0_u32..;
-        for rows in rows.chunks(WORD) {
-            let mut word = 0_u64;
-            for (bit, (row, number)) in rows.iter().zip(&mut numbers).enumerate() {
-                if passes(number, row) {
-                    stats.observe(row.length);
-                    word |= 1 << bit;
-                }
-            }
-            words.push(word);
-        }
-        Self(words)
-    }
-
-    fn holds(&self, row: u32) -> bool {
-        let word = usize::try_from(row).ok().and_then(|row| self.0.get(row / WORD));
-        word.is_some_and(|word| word >> (row % 64) & 1 == 1)
-    }
-
-    /// The rows of the block that begins with `first`.
-    fn list(&self, first: usize, numbers: &mut Vec<usize>) {
-        let words = self.0.iter().enumerate().skip(first / WORD).take(BLOCK / WORD);
-        for (at, word) in words {
-            let mut left = *word;
-            while left != 0 {
-                numbers.push(at * WORD + usize::try_from(left.trailing_zeros()).unwrap_or(0));
-                left &= left - 1;
-            }
-        }
-    }
 }
 
 /// Whether a search with the eyes of every audience at once finds a row of this source: what is asked after a
@@ -287,7 +157,7 @@ struct Best<'s> {
 
 impl<'s> Best<'s> {
     fn of(wanted: usize) -> Self {
-        let full = wanted.saturating_mul(4).max(BLOCK / 4);
+        let full = wanted.saturating_mul(4).max(SPAN / 4);
         Self { scored: Vec::with_capacity(full), wanted, least: f32::NEG_INFINITY, full }
     }
 
@@ -330,7 +200,7 @@ struct Lexical<'s> {
     left: Vec<std::iter::Peekable<Hits<'s>>>,
     /// How often the rows of the block have each term, and which of them has any.
     counts: Vec<u32>,
-    hit: [bool; BLOCK],
+    hit: [bool; SPAN],
 }
 
 impl<'s> Lexical<'s> {
@@ -343,9 +213,9 @@ impl<'s> Lexical<'s> {
         terms.set_document_frequencies(found);
         Self {
             scorer: Scorer::new(stats, &terms),
-            counts: vec![0; hits.len() * BLOCK],
+            counts: vec![0; hits.len() * SPAN],
             left: hits.into_iter().map(Iterator::peekable).collect(),
-            hit: [false; BLOCK],
+            hit: [false; SPAN],
         }
     }
 
@@ -358,8 +228,8 @@ impl<'s> Lexical<'s> {
         let width = self.left.len();
         for (term, hits) in self.left.iter_mut().enumerate() {
             let of_block =
-                |row: u32| usize::try_from(row).ok().and_then(|row| row.checked_sub(first)).unwrap_or(BLOCK);
-            while let Some((row, count)) = hits.next_if(|(row, _)| of_block(*row) < BLOCK) {
+                |row: u32| usize::try_from(row).ok().and_then(|row| row.checked_sub(first)).unwrap_or(SPAN);
+            while let Some((row, count)) = hits.next_if(|(row, _)| of_block(*row) < SPAN) {
                 let at = of_block(row);
                 if let (Some(to), Some(hit)) = (self.counts.get_mut(at * width + term), self.hit.get_mut(at))
                 {
@@ -392,7 +262,7 @@ fn order(a: &Scored<'_>, b: &Scored<'_>) -> Ordering {
         .total_cmp(&a.total)
         .then_with(|| b.row.written_at.cmp(&a.row.written_at))
         .then_with(|| class(a.row.kind).cmp(&class(b.row.kind)))
-        .then_with(|| a.row.key.cmp(&b.row.key))
+        .then_with(|| a.row.key().cmp(&b.row.key()))
 }
 
 #[cfg(test)]
@@ -402,11 +272,12 @@ mod tests {
 
     use merkwelt_domain::memory::Kind;
     use merkwelt_domain::{Content, Timestamp};
-    use merkwelt_store::query::{Fusion, KindSet, ModelId, TopK, Vector};
+    use merkwelt_store::query::{Fusion, KindSet, ModelId, TopK, Turns, Vector};
     use merkwelt_store::ranking::cosine;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::rows::kind_code;
     use crate::shard::Term;
     use crate::shard::index::{Entry, RowKey};
     use crate::terms;
@@ -415,7 +286,11 @@ mod tests {
     static SHARD: LazyLock<Shard> = LazyLock::new(shard);
 
     fn key(number: u32) -> RowKey {
-        (*b"aaaaaaaaaaaaaaaaaaaaaaaaaa", number)
+        (format!("{number:026}").into_bytes().try_into().unwrap(), 0)
+    }
+
+    fn number(proposal: &Proposal) -> u32 {
+        u32::try_from(proposal.row.seq).unwrap()
     }
 
     /// A text with frequent and rare words, and a vector; every seventh row has none.
@@ -507,16 +382,18 @@ mod tests {
             let probe = query.vector.as_ref().and_then(|(vector, _)| Probe::of(&vector.values));
             for step in [1, 3, 400] {
                 let passes = |number: u32| number.is_multiple_of(step);
-                let found = search_where(&SHARD, &query, probe.as_ref(), |number, _| passes(number)).unwrap();
+                let found =
+                    search_where(&SHARD, &query, probe.as_ref(), |_| None, |number, _| passes(number))
+                        .unwrap();
                 let all = scanned(&query, passes);
                 assert_eq!(found.considered, all.len() as u64);
                 for proposal in &found.rows {
-                    assert_eq!(proposal.lexical, all[&proposal.row.key.1].0);
+                    assert_eq!(proposal.lexical, all[&number(proposal)].0);
                 }
                 let mut ranked: Vec<(f32, u32)> =
                     all.iter().map(|(row, (_, total))| (*total, *row)).collect();
                 ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-                let proposed: Vec<u32> = found.rows.iter().map(|proposal| proposal.row.key.1).collect();
+                let proposed: Vec<u32> = found.rows.iter().map(number).collect();
                 for (_, wanted) in ranked.iter().take(10) {
                     assert!(proposed.contains(wanted), "{wanted} of {step} for {asked:?}: {proposed:?}");
                 }
@@ -525,6 +402,131 @@ mod tests {
                     assert_eq!(proposed, best);
                 }
             }
+        }
+    }
+
+    /// A memory of few words.
+    fn plain(number: u32, vector: Option<&[f32]>) -> Entry<'_> {
+        Entry {
+            key: key(number),
+            seq: i64::from(number),
+            revision: 1,
+            owner: "sub_a".to_owned(),
+            kind: kind_code(Kind::UserFact),
+            conversation: None,
+            valid_from: 0,
+            end: i64::MAX,
+            written_at: i64::from(number),
+            terms: terms::of(if number.is_multiple_of(11) { "tea delivery" } else { "other" }),
+            metadata: None,
+            vector,
+        }
+    }
+
+    /// Vectors that come in the shapes of [`strange`].
+    const SHAPES: u32 = 7;
+
+    /// Equal, empty, huge, tiny, of one component, all but equal, at the floor.
+    fn strange(shape: u32, number: u32, asked: &[f32; 16]) -> [f32; 16] {
+        let plain = row(number).1.unwrap_or([1.0; 16]);
+        match shape {
+            0 => row(8).1.unwrap(),
+            1 => [0.0; 16],
+            2 => plain.map(|value| value * 1e30),
+            3 => plain.map(|value| value * 1e-25),
+            4 => std::array::from_fn(|at| if at == (number % 16) as usize { 1.0 } else { 0.003 }),
+            5 => std::array::from_fn(|at| asked[at] + plain[at] * 0.01),
+            // The cosine is the floor: the question and three times as much across it.
+            _ => std::array::from_fn(|at| {
+                asked[at] * 0.100_5 + if at % 2 == 0 { asked[at + 1] } else { -asked[at - 1] }
+            }),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_best_after_the_exact_ranking_are_those_of_a_plain_scan_however_strange_the_vectors(
+            shapes in proptest::collection::vec(0..=SHAPES, 1..4),
+            count in 1..1_200_u32,
+            k in prop_oneof![Just(1_u16), Just(10), Just(50)],
+            floor in prop_oneof![Just(0.1_f32), Just(0.0), -1.0f32..0.9],
+            span in prop_oneof![Just(0.0_f32), Just(1.0), 0.01f32..2.0],
+        ) {
+            let asked = row(1_301).1.unwrap();
+            let vector_of = |number: u32| match shapes[number as usize % shapes.len()] {
+                SHAPES => row(number).1,
+                shape => Some(strange(shape, number, &asked)),
+            };
+            let mut query = query(Some(asked));
+            query.k = TopK::new(k).unwrap();
+            let fusion = Fusion { floor, span };
+            query.vector.as_mut().unwrap().1 = fusion;
+            let mut shard = Shard::default();
+            for number in 0..count {
+                let vector = vector_of(number);
+                shard.insert(plain(number, vector.as_ref().map(<[f32; 16]>::as_slice))).unwrap();
+            }
+            let probe = Probe::of(&asked);
+            let found = search_where(&shard, &query, probe.as_ref(), |_| Some(true), |_, _| true).unwrap();
+            // The lexical score is exact, and proposed rows have it; it is the same of all rows with equal words.
+            let without = RecallQuery { vector: None, k: TopK::new(50).unwrap(), ..query.clone() };
+            let by_words = search_where(&shard, &without, None, |_| None, |_, _| true).unwrap();
+            let with_words = by_words.rows.iter().map(|proposal| proposal.lexical).fold(0.0, f32::max);
+            let place = |number: u32| {
+                let lexical = if number.is_multiple_of(11) { with_words } else { 0.0 };
+                let cosine = vector_of(number).and_then(|kept| cosine(&asked, &kept));
+                (fuse(lexical, cosine, Some(fusion)).total, number)
+            };
+            let best = |numbers: Vec<u32>| {
+                let mut places: Vec<(f32, u32)> = numbers.into_iter().map(place).collect();
+                places.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+                places.truncate(k.into());
+                places
+            };
+            prop_assert_eq!(best(found.rows.iter().map(number).collect()), best((0..count).collect()));
+        }
+
+        #[test]
+        fn what_is_decided_for_many_rows_at_once_is_what_each_of_them_would_be_told(
+            runs in proptest::collection::vec((1..700_u32, 0..3_u8, 0..4_u8, 0..4_u8, 0..4_usize), 1..6),
+            buried in proptest::collection::vec(0..2_000_u32, 0..20),
+            (documents, all_turns, all_kinds, subject) in any::<(bool, bool, bool, bool)>(),
+        ) {
+            let mut shard = Shard::default();
+            shard.renew_source("src_a", Some(Audience::Tenant)).unwrap();
+            let mut numbers = 0..;
+            for (count, owner, kind, mixed, time) in runs {
+                for (nth, number) in (0..count).zip(&mut numbers) {
+                    let other = u8::from(mixed == 0 && nth % 3 == 0);
+                    let mut entry = plain(number, None);
+                    entry.kind = [kind_code(Kind::UserFact), kind_code(Kind::Reference), TURN, PASSAGE]
+                        [usize::from((kind + other) % 4)];
+                    entry.owner = ["sub_a", "sub_b", "src_a"][usize::from((owner + other) % 3)].to_owned();
+                    (entry.valid_from, entry.end) = [(0, i64::MAX), (0, 50), (200, 300), (100, 101)][time];
+                    shard.insert(entry).unwrap();
+                }
+            }
+            for number in buried {
+                shard.remove(&key(number));
+            }
+            let mut query = query(None);
+            query.documents = documents;
+            query.now = Timestamp::from_millis(100);
+            query.turns = if all_turns { Turns::All } else { Turns::None };
+            if !all_kinds {
+                query.kinds = KindSet::of([Kind::UserFact]);
+            }
+            let groups = BTreeSet::new();
+            let eyes = Eyes { subject: subject.then_some("sub_a"), groups: &groups, tenant: "ten_a" };
+            let filter = Filter::new(&shard, &eyes, &query);
+            let (mut at_once, mut each) = (VisibleStats::default(), VisibleStats::default());
+            let passes = |number: u32, row: &Row| filter.passes(&shard, number, row);
+            let decided = Passed::of(&shard, &mut at_once, |span| filter.of_all(span), passes);
+            let asked = Passed::of(&shard, &mut each, |_| None, passes);
+            prop_assert_eq!(decided, asked);
+            prop_assert_eq!(at_once, each);
         }
     }
 

@@ -354,7 +354,7 @@ fn what_freshness_and_scope_cost_a_search() {
         let found = cell.shard.ask(|shard| {
             cell.snapshot(|cell, db| {
                 let snapshot = Snapshot { cell, db, viewer: &viewer, state: state.clone() };
-                let found = search_where(shard, &query, probe.as_ref(), |_, _| true)?;
+                let found = search_where(shard, &query, probe.as_ref(), |_| Some(true), |_, _| true)?;
                 dispose(&snapshot, found, &query).map(Some)
             })
         });
