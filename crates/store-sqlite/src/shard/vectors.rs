@@ -6,6 +6,8 @@
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, Simd, dispatch, f32x16, i16x32, i32x16, u16x32};
 
+use crate::shard::index::make_room;
+
 /// Words of a chunk. Each holds a component in each of its four nibbles.
 const WORDS: usize = 32;
 const NIBBLES: usize = 4;
@@ -297,10 +299,14 @@ impl Vectors {
         }
         let width = self.width();
         if self.scales.len() <= row {
+            let more = row + 1 - self.scales.len();
+            make_room(&mut self.scales, more);
             self.scales.resize(row + 1, Scales::default());
         }
         for plane in [&mut self.high, &mut self.low] {
-            plane.resize(self.scales.len() * width, Chunk::ZERO);
+            let chunks = self.scales.len() * width;
+            make_room(plane, chunks.saturating_sub(plane.len()));
+            plane.resize(chunks, Chunk::ZERO);
         }
         let range = row * width..(row + 1) * width;
         let (Some(scale), Some(high), Some(low)) =
