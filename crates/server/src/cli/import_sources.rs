@@ -13,8 +13,8 @@ use super::key::read_key;
 use super::remote_shelf::RemoteShelf;
 use super::{Client, Out};
 use crate::folder::{
-    Before, Bounds, Dry, Failure, Known, Label, Listing, Missing, Outcome, Pass, Restore, Rights, Root, Seen,
-    Shelf, shown,
+    Before, Bounds, Dry, Failure, Known, Label, Listing, Missing, Outcome, Pass, Refusal, Restore, Rights,
+    Root, Seen, Shelf, shown,
 };
 
 /// Arguments of `merkwelt import sources`.
@@ -53,6 +53,9 @@ pub(super) struct Args {
     /// Withdraw sources of this folder whose file is gone; they can be restored
     #[arg(long, conflicts_with = "delete_missing")]
     withdraw_missing: bool,
+    /// With --delete-missing or --withdraw-missing: the folder is meant to hold no documents any more
+    #[arg(long)]
+    empty_folder: bool,
     /// Show sources again that were withdrawn, although their file did not change
     #[arg(long)]
     restore: bool,
@@ -88,6 +91,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     };
     let known = shelf.known(&label).map_err(stop)?;
     let known: BTreeMap<&str, &Known> = known.iter().map(|known| (known.key.as_str(), known)).collect();
+    refuse_empty(args, &listing, &known)?;
     // A key that may not see groups is told so only once; in earnest the service itself refuses unknown ones.
     let groups = if args.dry_run { shelf.groups().map_err(stop)? } else { None };
     let pass = Pass { shelf, label: &label, terms: &terms, rights: rights.as_ref(), bounds, groups };
@@ -95,6 +99,19 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     take_in(args, &pass, &root, &listing, &known, &mut tally, out)?;
     remove(args, &pass, &listing, &known, &mut tally, out)?;
     tally.end(args.dry_run, out)
+}
+
+/// A volume that is not mounted leaves an empty folder behind. Nothing is removed because of it, unless it is said.
+fn refuse_empty(args: &Args, listing: &Listing, known: &BTreeMap<&str, &Known>) -> anyhow::Result<()> {
+    let removes = (args.delete_missing || args.withdraw_missing) && !args.empty_folder;
+    let is_empty = listing.files.is_empty() && listing.refused.is_empty();
+    let n_known = known.values().filter(|known| known.state != SourceState::Deleted).count();
+    if removes && is_empty && n_known > 0 {
+        bail!(
+            "the folder holds no documents, but {n_known} sources came from it; nothing was removed. If a volume is missing, mount it. If it is meant, say --empty-folder"
+        );
+    }
+    Ok(())
 }
 
 fn label(args: &Args) -> anyhow::Result<Label> {
@@ -187,7 +204,13 @@ impl Tally {
                 format!("  {source}  {passages} passages, {embedded} embedded, {reused} reused")
             }
             Outcome::Refused { why, withdrawn } => {
-                let former = if *withdrawn { "; its former revision is withdrawn" } else { "" };
+                let former = match (withdrawn, why) {
+                    (false, _) => "",
+                    (true, Refusal::NoRights | Refusal::BadRights(_) | Refusal::UnknownGroup(_)) => {
+                        "; its former revision is withdrawn. Say who may read it and add --restore to show it again"
+                    }
+                    (true, _) => "; its former revision is withdrawn",
+                };
                 format!("  {}: {}{former}", why.code(), shown(&why.to_string()))
             }
             Outcome::Unchanged

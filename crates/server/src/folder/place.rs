@@ -99,7 +99,7 @@ pub(super) fn place(
 
 const KEPT_AS_EVIDENCE: &str =
     "its source was deleted and is kept as evidence under this path; give the file another name";
-const TAKEN_BACK: &str = "its source was withdrawn and stays so; restore it if it is to be shown again";
+const TAKEN_BACK: &str = "its source was withdrawn and stays so; if it is to be shown again, restore it with `merkwelt import sources` and --restore, or with POST /v1/sources/{id}/restore";
 
 fn first(shelf: &dyn Shelf, wanted: &Wanted<'_>, document: &Prepared) -> Result<(String, Outcome), Failure> {
     let id = shelf.register(&wanted.entry)?;

@@ -342,3 +342,36 @@ fn a_folder_has_a_bound_and_what_lies_beyond_it_is_not_missing() {
     let (ok, said) = scene.import("agent.key", &["--everybody"]);
     assert!(!ok && said.contains("401"), "{said}");
 }
+
+#[test]
+fn a_folder_without_documents_removes_nothing_unless_it_is_said() {
+    let scene = Scene::new();
+    scene.write("travel.md", TRAVEL);
+    assert!(scene.import("app.key", &["--everybody"]).0);
+    std::fs::remove_file(scene.folder().join("travel.md")).unwrap();
+    scene.write("lost+found/nothing.bin", b"what a volume leaves");
+    for removal in ["--delete-missing", "--withdraw-missing"] {
+        for more in [&["--everybody", removal][..], &["--everybody", removal, "--dry-run"]] {
+            let (ok, said) = scene.import("app.key", more);
+            assert!(!ok && said.contains("--empty-folder") && said.contains("nothing was removed"), "{said}");
+            assert!(scene.asked("anna", QUESTION).contains("thirty euros"), "{removal}");
+        }
+    }
+    let (ok, said) = scene.import("app.key", &["--everybody", "--delete-missing", "--empty-folder"]);
+    assert!(ok && said.contains("1 deleted"), "{said}");
+    // Where nothing is left to remove, an empty folder is no mistake.
+    assert!(scene.import("app.key", &["--everybody", "--delete-missing"]).0);
+}
+
+#[test]
+fn an_import_that_forgets_the_readers_says_how_what_it_withdrew_comes_back() {
+    let scene = Scene::new();
+    scene.write("travel.md", TRAVEL);
+    assert!(scene.import("app.key", &["--group", "sales"]).0);
+    let (ok, said) = scene.import("app.key", &[]);
+    assert!(!ok && said.contains("is withdrawn. Say who may read it and add --restore"), "{said}");
+    let (ok, said) = scene.import("app.key", &["--group", "sales"]);
+    assert!(!ok && said.contains("--restore") && said.contains("/v1/sources/{id}/restore"), "{said}");
+    assert!(scene.import("app.key", &["--group", "sales", "--restore"]).0);
+    assert!(scene.asked("anna", QUESTION).contains("thirty euros"));
+}
