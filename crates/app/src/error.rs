@@ -6,6 +6,12 @@
 pub enum Conflict {
     /// Another revision is current than the one the caller named.
     Revision,
+    /// The revision of a source is a draft: it is to be published, not restored.
+    NotApproved,
+    /// The revision of a source was approved before: it is to be restored, and cannot be thrown away.
+    Approved,
+    /// A newer revision of the source is current.
+    Outdated,
     /// The idempotency key was used with another request.
     Idempotency,
     /// A thing of that name exists.
@@ -99,6 +105,9 @@ impl From<merkwelt_store::Error> for Attempt {
             Store::GrantsMoved | Store::ContentMoved | Store::ModelMismatch => return Self::Moved,
             Store::NotFound => Error::NotFound,
             Store::RevisionConflict => Error::Conflict(Conflict::Revision),
+            Store::NotApproved => Error::Conflict(Conflict::NotApproved),
+            Store::Approved => Error::Conflict(Conflict::Approved),
+            Store::Outdated => Error::Conflict(Conflict::Outdated),
             Store::IdempotencyConflict => Error::Conflict(Conflict::Idempotency),
             Store::Exists => Error::Conflict(Conflict::Exists),
             Store::NotKept => Error::invalid("conversation", "its turns are not kept"),

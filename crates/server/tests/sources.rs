@@ -153,6 +153,33 @@ async fn r_048_a_draft_waits_for_its_approval() {
 }
 
 #[tokio::test]
+async fn r_050_what_cannot_be_done_with_a_revision_says_what_can() {
+    let library = Library::new().await;
+    let source = library.register(json!({})).await;
+    let older = library.put(&source, "text/markdown", V1.as_bytes(), "").await.expect(200);
+    let current = library.publish(&source, V2).await;
+    let id = |made: &Value| made["revision_id"].as_str().unwrap().to_owned();
+    let (older, current) = (id(&older), id(&current));
+    let ask = |verb: &str, revision: &str| {
+        let (path, body) = (format!("/v1/sources/{source}/{verb}"), json!({ "revision_id": revision }));
+        let library = &library;
+        async move { library.backend("POST", &path, Some(body)).await }
+    };
+    ask("restore", &older).await.problem("revision_not_approved");
+    ask("publish", &older).await.problem("revision_outdated");
+    let path = format!("/v1/sources/{source}/revisions/{current}");
+    library.backend("DELETE", &path, None).await.problem("revision_approved");
+    let withdrawn = library.backend("POST", &format!("/v1/sources/{source}/withdraw"), None).await;
+    withdrawn.expect(200);
+    let again = ask("publish", &current).await;
+    again.problem("revision_approved");
+    assert!(again.value()["detail"].as_str().unwrap().contains("/restore"));
+    library.backend("DELETE", &format!("/v1/sources/{source}"), None).await.expect(200);
+    let gone = ask("restore", &current).await;
+    assert!(gone.expect(410)["detail"].as_str().unwrap().contains("register the source anew"));
+}
+
+#[tokio::test]
 async fn r_062_the_same_document_changes_nothing_and_a_changed_one_is_indexed_anew() {
     let library = Library::new().await;
     let source = library.register(json!({})).await;

@@ -241,7 +241,13 @@ fn expected(error: &Error, plan: &Plan, view: &View) -> bool {
         Error::Invalid { .. } => matches!(plan.op, Op::Remember { .. } | Op::Correct { .. }),
         Error::Conflict(Conflict::Revision | Conflict::Exists) => view.writable == Some(false),
         Error::Conflict(
-            Conflict::Idempotency | Conflict::Switch | Conflict::NoSummary | Conflict::SourceChanged,
+            Conflict::Idempotency
+            | Conflict::Switch
+            | Conflict::NoSummary
+            | Conflict::SourceChanged
+            | Conflict::NotApproved
+            | Conflict::Approved
+            | Conflict::Outdated,
         ) => false,
         Error::BudgetTooSmall { .. } => matches!(plan.op, Op::Context { .. }),
         Error::NotRetained => matches!(plan.op, Op::Pack { .. }),

@@ -15,6 +15,15 @@ pub enum Error {
     /// The revision that was to be replaced is not the current one any more.
     #[error("another revision is current")]
     RevisionConflict,
+    /// The revision of a source was never approved: it is to be published, not restored.
+    #[error("the revision is a draft")]
+    NotApproved,
+    /// The revision of a source was approved before: it is to be restored, and evidence may name it.
+    #[error("the revision was approved before")]
+    Approved,
+    /// A newer revision of the source is current than the draft that was to be published.
+    #[error("a newer revision is current")]
+    Outdated,
     /// The idempotency key was used with another request.
     #[error("idempotency key was used with another request")]
     IdempotencyConflict,

@@ -45,8 +45,8 @@ pub fn stage(source: &SourceRecord) -> Result<Revision, Error> {
 /// Making a draft current.
 ///
 /// # Errors
-/// [`Error::NotFound`]: no such revision, or the source is deleted; [`Error::RevisionConflict`]: it was
-/// approved before, so it is to be restored, or it is older than the current one.
+/// [`Error::NotFound`]: no such revision, or the source is deleted; [`Error::Approved`]: it was approved
+/// before, so it is to be restored; [`Error::Outdated`]: it is older than the current one.
 pub fn publish(source: &SourceRecord, id: &RevisionId) -> Result<Effect, Error> {
     alive(source)?;
     let wanted = revision(source, id)?;
@@ -55,8 +55,11 @@ pub fn publish(source: &SourceRecord, id: &RevisionId) -> Result<Effect, Error> 
     }
     let current = source.current.as_ref().map(|current| revision(source, current)).transpose()?;
     let older = current.is_some_and(|current| wanted.number < current.number);
-    if wanted.approval == Approval::Approved || older {
-        return Err(Error::RevisionConflict);
+    if wanted.approval == Approval::Approved {
+        return Err(Error::Approved);
+    }
+    if older {
+        return Err(Error::Outdated);
     }
     Ok(Effect::MakesCurrent { number: wanted.number, instead_of: source.current.clone() })
 }
@@ -65,15 +68,15 @@ pub fn publish(source: &SourceRecord, id: &RevisionId) -> Result<Effect, Error> 
 /// kept, after a deletion.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::RevisionConflict`]: it was never approved; [`Error::NotRetained`]: its texts
-/// are gone.
+/// [`Error::NotFound`]; [`Error::NotApproved`]: it was never approved; [`Error::NotRetained`]: its texts are
+/// gone.
 pub fn restore(source: &SourceRecord, id: &RevisionId) -> Result<Effect, Error> {
     let wanted = revision(source, id)?;
     if source.current.as_ref() == Some(id) {
         return Ok(Effect::Nothing);
     }
     match (wanted.approval, wanted.kept) {
-        (Approval::Draft, _) => Err(Error::RevisionConflict),
+        (Approval::Draft, _) => Err(Error::NotApproved),
         (Approval::Approved, false) => Err(Error::NotRetained),
         (Approval::Approved, true) => {
             Ok(Effect::MakesCurrent { number: wanted.number, instead_of: source.current.clone() })
@@ -84,12 +87,12 @@ pub fn restore(source: &SourceRecord, id: &RevisionId) -> Result<Effect, Error> 
 /// Throwing away a draft.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::RevisionConflict`]: it was approved, so evidence may name it.
+/// [`Error::NotFound`]; [`Error::Approved`]: evidence may name it.
 pub fn discard(source: &SourceRecord, id: &RevisionId) -> Result<Effect, Error> {
     alive(source)?;
     match revision(source, id)?.approval {
         Approval::Draft => Ok(Effect::Happens),
-        Approval::Approved => Err(Error::RevisionConflict),
+        Approval::Approved => Err(Error::Approved),
     }
 }
 
@@ -196,16 +199,17 @@ mod tests {
     #[test]
     fn r_050_an_older_draft_and_an_approved_revision_cannot_be_published() {
         let late = source(SourceState::Active, &[DRAFT, APPROVED], Some(1));
-        assert_eq!(publish(&late, &late.revisions[0].id), Err(Error::RevisionConflict));
+        assert_eq!(publish(&late, &late.revisions[0].id), Err(Error::Outdated));
+        assert_eq!(discard(&late, &late.revisions[1].id), Err(Error::Approved));
         let back = source(SourceState::Active, &[APPROVED, APPROVED], Some(1));
-        assert_eq!(publish(&back, &back.revisions[0].id), Err(Error::RevisionConflict));
+        assert_eq!(publish(&back, &back.revisions[0].id), Err(Error::Approved));
         assert!(matches!(restore(&back, &back.revisions[0].id), Ok(Effect::MakesCurrent { .. })));
     }
 
     #[test]
     fn what_was_never_approved_or_is_gone_is_not_restored() {
         let drafts = source(SourceState::Active, &[APPROVED, DRAFT], Some(0));
-        assert_eq!(restore(&drafts, &drafts.revisions[1].id), Err(Error::RevisionConflict));
+        assert_eq!(restore(&drafts, &drafts.revisions[1].id), Err(Error::NotApproved));
         let gone = source(SourceState::Deleted, &[(Approval::Approved, false)], None);
         assert_eq!(restore(&gone, &gone.revisions[0].id), Err(Error::NotRetained));
     }

@@ -240,7 +240,7 @@ fn may_answer(status: u16, method: &str, path: &str, id: &str) -> bool {
         408 | 413 => has_body || method == "DELETE",
         415 => has_body,
         409 => CONFLICTS.contains(&id),
-        410 => id == "read_pack",
+        410 => matches!(id, "read_pack" | "restore_revision"),
         422 => REPEATABLE.contains(&id) || id == "assemble_context",
         _ => true,
     }

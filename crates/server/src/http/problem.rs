@@ -66,6 +66,12 @@ codes! {
         "This key, or its tenant, has as many requests under way as it may. Try again after Retry-After seconds.";
     CONFLICT_REVISION = "conflict_revision", 409, "Another revision is current",
         "The memory was changed since the revision that expected_revision names. Read it and try again.";
+    REVISION_NOT_APPROVED = "revision_not_approved", 409, "The revision is a draft",
+        "It was never published, so it cannot be restored. Publish it: POST /v1/sources/{id}/publish.";
+    REVISION_APPROVED = "revision_approved", 409, "The revision was published before",
+        "It cannot be published a second time nor thrown away, because evidence may name it. To show it again: POST /v1/sources/{id}/restore. To take it back: POST /v1/sources/{id}/withdraw.";
+    REVISION_OUTDATED = "revision_outdated", 409, "A newer revision is current",
+        "The draft is older than the current revision. Send its document again and publish that revision.";
     CONFLICT_EXISTS = "conflict_exists", 409, "Exists already", "A thing of that name exists.";
     SWITCH_REFUSED = "switch_refused", 409, "Nothing goes along",
         "The rule of this tenant for a change of the organisation is start_new. GET /v1/organisation-switch shows it.";
@@ -78,7 +84,7 @@ codes! {
     BUDGET_TOO_SMALL = "budget_too_small", 422, "Budget too small",
         "The rules in scope need more tokens than the budget; needed_tokens says how many. Rules are never dropped.";
     CONTENT_NOT_RETAINED = "content_not_retained", 410, "Content is no longer kept",
-        "It was delivered once, but part of its content is no longer kept.";
+        "It was delivered or published once, but part of its content is no longer kept. Ask for a new context, or register the source anew (POST /v1/sources) and send its document.";
     BUSY = "busy", 503, "Busy", "The state changed repeatedly during the request. Try again after Retry-After seconds.";
     UNAVAILABLE = "unavailable", 503, "Unavailable",
         "Storage cannot work now. Nothing was served and nothing was half written.";
@@ -234,6 +240,9 @@ impl From<Error> for Problem {
             Error::Denied => Self { denied: true, ..Self::not_found() },
             Error::Invalid { field, reason } => FieldError::new(field, reason).into(),
             Error::Conflict(Conflict::Revision) => Self::of(Code::CONFLICT_REVISION),
+            Error::Conflict(Conflict::NotApproved) => Self::of(Code::REVISION_NOT_APPROVED),
+            Error::Conflict(Conflict::Approved) => Self::of(Code::REVISION_APPROVED),
+            Error::Conflict(Conflict::Outdated) => Self::of(Code::REVISION_OUTDATED),
             Error::Conflict(Conflict::Exists) => Self::of(Code::CONFLICT_EXISTS),
             Error::Conflict(Conflict::Switch) => Self::of(Code::SWITCH_REFUSED),
             Error::Conflict(Conflict::SourceChanged) => Self::of(Code::SOURCE_CHANGED),

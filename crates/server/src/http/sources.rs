@@ -293,6 +293,8 @@ pub(super) async fn publish(
 }
 
 /// Make an approved revision current again
+///
+/// After a deletion only if the source was registered with `digest_with_copy`; else register it anew.
 #[utoipa::path(
     post, path = "/v1/sources/{id}/restore", operation_id = "restore_revision", tag = "sources",
     params(("id" = String, Path, description = "The source.")), request_body = RevisionBody,
