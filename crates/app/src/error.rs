@@ -12,6 +12,8 @@ pub enum Conflict {
     Approved,
     /// A newer revision of the source is current.
     Outdated,
+    /// It is the last key with which keys of its tenant are made.
+    LastAdmin,
     /// The idempotency key was used with another request.
     Idempotency,
     /// A thing of that name exists.
@@ -108,6 +110,7 @@ impl From<merkwelt_store::Error> for Attempt {
             Store::NotApproved => Error::Conflict(Conflict::NotApproved),
             Store::Approved => Error::Conflict(Conflict::Approved),
             Store::Outdated => Error::Conflict(Conflict::Outdated),
+            Store::LastAdmin => Error::Conflict(Conflict::LastAdmin),
             Store::IdempotencyConflict => Error::Conflict(Conflict::Idempotency),
             Store::Exists => Error::Conflict(Conflict::Exists),
             Store::NotKept => Error::invalid("conversation", "its turns are not kept"),

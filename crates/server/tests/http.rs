@@ -174,6 +174,8 @@ async fn r_026_a_conversation_is_opened_continued_read_and_deleted() {
         }
         let listed = stage.app("GET", "/v1/conversations", "anna").send().await.expect(200);
         assert_eq!(listed["conversations"][0]["id"], opened["id"]);
+        let counted = [&listed["conversations"][0]["n_turns"], &read["conversation"]["n_turns"]];
+        assert_eq!(counted, [&json!(3), &json!(3)], "kept: {kept}");
         let gone = stage.app("DELETE", &path, "anna").send().await.expect(200);
         assert_eq!((&gone["turns"], &gone["memories"]), (&json!(if kept { 3 } else { 0 }), &json!(0)));
         stage.app("GET", &path, "anna").send().await.problem("not_found");
@@ -199,6 +201,24 @@ async fn a_key_is_shown_once_lists_without_secret_and_ends_with_the_next_request
     let revoked = stage.call("DELETE", &format!("/v1/keys/{id}")).key(admin).send().await;
     revoked.expect(204);
     stage.call("GET", "/v1/memories").key(key).send().await.problem("unauthenticated");
+}
+
+#[tokio::test]
+async fn r_036_the_last_administrators_key_is_not_revoked_and_the_answer_says_what_to_do_first() {
+    let stage = Stage::new();
+    for (role, name) in [(Role::TenantAdmin, "tenant_admin"), (Role::InstanceAdmin, "instance_admin")] {
+        let admin = stage.key(role);
+        let listed = stage.call("GET", "/v1/keys").key(admin).send().await.expect(200);
+        let own = listed["keys"].as_array().unwrap().iter().find(|key| key["role"] == name).unwrap().clone();
+        let path = format!("/v1/keys/{}", own["id"].as_str().unwrap());
+        let refused = stage.call("DELETE", &path).key(admin).send().await;
+        assert!(refused.expect(409)["detail"].as_str().unwrap().contains("Create another of the same role"));
+        refused.problem("last_admin_key");
+        let wanted = json!({ "label": "second", "role": name });
+        stage.call("POST", "/v1/keys").key(admin).json(&wanted).send().await.expect(201);
+        stage.call("DELETE", &path).key(admin).send().await.expect(204);
+        stage.call("GET", "/v1/keys").key(admin).send().await.problem("unauthenticated");
+    }
 }
 
 #[tokio::test]

@@ -247,7 +247,8 @@ fn expected(error: &Error, plan: &Plan, view: &View) -> bool {
             | Conflict::SourceChanged
             | Conflict::NotApproved
             | Conflict::Approved
-            | Conflict::Outdated,
+            | Conflict::Outdated
+            | Conflict::LastAdmin,
         ) => false,
         Error::BudgetTooSmall { .. } => matches!(plan.op, Op::Context { .. }),
         Error::NotRetained => matches!(plan.op, Op::Pack { .. }),

@@ -88,6 +88,8 @@ pub(crate) struct Inner {
     cells: Mutex<BTreeMap<TenantId, Arc<Cell>>>,
     /// Held while a cell is opened or a tenant is made, so that no cell is ever opened twice.
     opening: Mutex<()>,
+    /// Held while a key is revoked.
+    pub(crate) revoking: Mutex<()>,
     bound: Bound,
     pub(crate) unfilled: Unfilled,
     uses: AtomicU64,
@@ -231,6 +233,7 @@ impl Inner {
             options,
             cells: Mutex::new(BTreeMap::new()),
             opening: Mutex::new(()),
+            revoking: Mutex::new(()),
             unfilled: Unfilled::default(),
             uses: AtomicU64::new(0),
             ailing: Mutex::new(BTreeMap::new()),

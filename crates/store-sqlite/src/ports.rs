@@ -14,6 +14,7 @@ use merkwelt_domain::{
 use merkwelt_ledger::entry::EntryType;
 use merkwelt_store::change::{Batch, EntryRef, Part, Receipt};
 use merkwelt_store::evidence::{denial_draft, erasure_requested_draft, read_drafts};
+use merkwelt_store::keys::may_end;
 use merkwelt_store::query::{Key, ModelId, RecallQuery, ScanQuery};
 use merkwelt_store::record::{FlatCost, Found, Page, Recalled};
 use merkwelt_store::{
@@ -357,12 +358,15 @@ impl Registry for Sqlite {
         let (witness, key) = (Witness::of(pass), key.clone());
         Box::pin(self.on_cell(pass, move |inner, cell, viewer| {
             cell.read(&viewer, |_| Ok(()))?;
-            let credential = lock(&inner.control).key(&key).map(|info| info.credential.clone());
-            let credential =
-                credential.filter(|credential| credential.tenant == cell.tenant).ok_or(Error::NotFound)?;
+            // From the look at the other keys to the end of this one: two that end at once would each see the other.
+            let _one_at_a_time = lock(&inner.revoking);
+            let keys = lock(&inner.control).keys_of(&cell.tenant);
+            let all = || keys.iter().map(|info| &info.credential);
+            let credential = all().find(|credential| credential.key == key).ok_or(Error::NotFound)?;
             if credential.revoked_at.is_some() {
                 return Ok(());
             }
+            may_end(credential, all(), at)?;
             cell.key_entry(viewer, witness, ("revoked", key.clone(), false), at)?;
             inner.env.reach(FaultPoint::AfterEntry).map_err(|_| Error::Unavailable)?;
             lock(&inner.control).revoke_key(&key, at)?;

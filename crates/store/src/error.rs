@@ -24,6 +24,9 @@ pub enum Error {
     /// A newer revision of the source is current than the draft that was to be published.
     #[error("a newer revision is current")]
     Outdated,
+    /// Nobody could make a key for the tenant any more (see [`crate::keys`]).
+    #[error("it is the last key of its administrators")]
+    LastAdmin,
     /// The idempotency key was used with another request.
     #[error("idempotency key was used with another request")]
     IdempotencyConflict,

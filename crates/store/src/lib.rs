@@ -8,6 +8,7 @@ pub mod change;
 pub mod conformance;
 mod error;
 pub mod evidence;
+pub mod keys;
 pub mod merge;
 mod ports;
 pub mod query;

@@ -248,7 +248,8 @@ pub trait Registry: CredentialSource {
         at: Timestamp,
     ) -> Fut<'a, Result<(), Error>>;
 
-    /// Revokes a key of the scope's tenant, from the next request on.
+    /// Revokes a key of the scope's tenant, from the next request on. [`Error::LastAdmin`] where nobody could make
+    /// keys for the tenant afterwards ([`crate::keys::may_end`]).
     fn revoke_key<'a>(
         &'a self,
         pass: &'a Pass<'_, class::Keys>,

@@ -72,7 +72,8 @@ const REPEATABLE: [&str; 8] = [
 ];
 
 /// Operations that may not fit the present state.
-const CONFLICTS: [&str; 11] = [
+const CONFLICTS: [&str; 12] = [
+    "revoke_key",
     "summarise_conversation",
     "open_conversation",
     "hand_over_conversation",

@@ -170,6 +170,8 @@ pub(super) async fn create(
 }
 
 /// Revoke a key
+///
+/// The last working key of a tenant's administrators, or of the instance's, is not revoked: create another first.
 #[utoipa::path(
     delete, path = "/v1/keys/{id}", operation_id = "revoke_key", tag = "keys",
     params(("id" = String, Path, description = "The key's public part.")),

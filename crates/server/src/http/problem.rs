@@ -72,6 +72,8 @@ codes! {
         "It cannot be published a second time nor thrown away, because evidence may name it. To show it again: POST /v1/sources/{id}/restore. To take it back: POST /v1/sources/{id}/withdraw.";
     REVISION_OUTDATED = "revision_outdated", 409, "A newer revision is current",
         "The draft is older than the current revision. Send its document again and publish that revision.";
+    LAST_ADMIN_KEY = "last_admin_key", 409, "The last administrator's key",
+        "Without this key nobody could make keys here any more. Create another of the same role first, bound to no subject and without an earlier end: POST /v1/keys.";
     CONFLICT_EXISTS = "conflict_exists", 409, "Exists already", "A thing of that name exists.";
     SWITCH_REFUSED = "switch_refused", 409, "Nothing goes along",
         "The rule of this tenant for a change of the organisation is start_new. GET /v1/organisation-switch shows it.";
@@ -243,6 +245,7 @@ impl From<Error> for Problem {
             Error::Conflict(Conflict::NotApproved) => Self::of(Code::REVISION_NOT_APPROVED),
             Error::Conflict(Conflict::Approved) => Self::of(Code::REVISION_APPROVED),
             Error::Conflict(Conflict::Outdated) => Self::of(Code::REVISION_OUTDATED),
+            Error::Conflict(Conflict::LastAdmin) => Self::of(Code::LAST_ADMIN_KEY),
             Error::Conflict(Conflict::Exists) => Self::of(Code::CONFLICT_EXISTS),
             Error::Conflict(Conflict::Switch) => Self::of(Code::SWITCH_REFUSED),
             Error::Conflict(Conflict::SourceChanged) => Self::of(Code::SOURCE_CHANGED),

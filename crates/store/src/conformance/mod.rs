@@ -77,6 +77,7 @@ macro_rules! conformance_checks {
                 r_029_a_membership_counts_from_the_next_request_on
                 r_029_the_grants_of_one_tenant_do_not_move_another_s
                 r_029_a_revoked_key_and_its_capabilities_are_worth_nothing
+                r_036_the_last_key_that_makes_keys_is_not_revoked
                 r_033_the_rule_for_a_change_of_the_organisation_is_the_tenants_own
                 r_035_a_deleted_group_takes_its_memories_out_of_sight
                 r_035_the_directory_tells_what_it_holds
@@ -128,6 +129,7 @@ macro_rules! conformance_checks {
                 r_028_conversations_are_listed_for_their_subject_only
             }
             races {
+                r_036_administrators_who_end_each_other_at_once_leave_one
                 r_017_of_two_corrections_of_one_revision_one_wins
                 racing_appends_are_numbered_without_a_gap
                 i_007_what_changed_after_the_search_is_not_released

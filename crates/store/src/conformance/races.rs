@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::thread::{ScopedJoinHandle, scope};
 
+use merkwelt_authz::{ApiKey, Role};
 use merkwelt_domain::MemoryId;
 use merkwelt_domain::memory::Revision;
 
 use super::Failure;
-use super::actor::{app, tenant_admin};
+use super::actor::{actor, app, tenant_admin};
 use super::failure::{ensure, refused, same, there};
 use super::note::{ask, note};
-use super::subject::Subject;
+use super::revocation::{add_key, end_key};
+use super::subject::{Subject, new_key};
 use crate::change::{Shown, Write};
 use crate::error::Error;
 use crate::query::{KindSet, Listing};
@@ -47,6 +49,36 @@ pub fn r_017_of_two_corrections_of_one_revision_one_wins(s: &dyn Subject) -> Res
         same((won, lost), (1, 1), "won and lost")?;
     }
     same(there(anna.memory(&id)?, "memory")?.revision, Revision::from_number(6), "revision")
+}
+
+/// Of two administrators who end each other's keys at once, one can still make keys afterwards.
+pub fn r_036_administrators_who_end_each_other_at_once_leave_one(s: &dyn Subject) -> Result<(), Failure> {
+    let first = tenant_admin(s);
+    let tenant = first.tenant()?;
+    let mut left = None;
+    for _ in 0..4 {
+        let (a, b) = (ApiKey::random(s.env()), ApiKey::random(s.env()));
+        let former: &ApiKey = left.as_ref().unwrap_or(&s.keys().tenant_admin);
+        for key in [&a, &b] {
+            add_key(s, &actor(s, former, None), new_key(key, &tenant, Role::TenantAdmin))?;
+        }
+        end_key(s, &actor(s, &a, None), former.id())?;
+        let outcomes = scope(|threads| {
+            let end = |by, whose: &ApiKey| {
+                let whose = whose.id().clone();
+                threads.spawn(move || end_key(s, &actor(s, by, None), &whose))
+            };
+            [end(&a, &b), end(&b, &a)].map(join)
+        });
+        let mut n_ended = 0;
+        for outcome in outcomes {
+            n_ended += usize::from(outcome?.is_ok());
+        }
+        same(n_ended, 1, "keys that were ended")?;
+        left = [a, b].into_iter().find(|key| actor(s, key, None).caller().is_ok());
+        ensure(left.is_some(), "nobody can make keys any more")?;
+    }
+    Ok(())
 }
 
 /// Turns that are appended at the same time get different numbers without a gap.

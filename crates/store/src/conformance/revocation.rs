@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use merkwelt_authz::{ApiKey, Fut, GrantError, GrantSource, Grants, Principal, Role, action, authorize};
 use merkwelt_domain::summary::OrganisationSwitch;
-use merkwelt_domain::{GroupId, TenantId};
+use merkwelt_domain::{GroupId, KeyId, TenantId};
 
 use super::actor::{Actor, actor, app, group, parse, second_tenant, tenant_admin};
 use super::failure::{ensure, refused, same};
@@ -254,6 +254,48 @@ pub fn r_029_a_revoked_key_and_its_capabilities_are_worth_nothing(s: &dyn Subjec
     refused(recalled, Error::GrantsMoved)?;
     ensure(bound.caller().is_err(), "the revoked key is still valid")?;
     same(app(s, "anna").texts("bound key")?.len(), 1, "what the key wrote")
+}
+
+/// Neither a tenant nor the instance is left without a key that makes keys: the last one stays, and what would not
+/// last as long as it does not count.
+pub fn r_036_the_last_key_that_makes_keys_is_not_revoked(s: &dyn Subject) -> Result<(), Failure> {
+    let instance = actor(s, &s.keys().admin, None);
+    for (admin, role) in [(tenant_admin(s), Role::TenantAdmin), (instance, Role::InstanceAdmin)] {
+        let own = admin.caller()?.key().clone();
+        refused(end_key(s, &admin, &own), Error::LastAdmin)?;
+        admin.caller()?;
+        let tenant = admin.tenant()?;
+        let (soon, bound, next) = (ApiKey::random(s.env()), ApiKey::random(s.env()), ApiKey::random(s.env()));
+        let mut ends = new_key(&soon, &tenant, role);
+        ends.credential.expires_at = Some(s.env_now().plus_days(1));
+        add_key(s, &admin, ends)?;
+        if role == Role::TenantAdmin {
+            let new = new_key(&bound, &tenant, role);
+            add_key(s, &admin, NewKey { subject: Some(parse("anna")?), ..new })?;
+            add_key(s, &admin, new_key(&ApiKey::random(s.env()), &tenant, Role::App))?;
+        }
+        refused(end_key(s, &admin, &own), Error::LastAdmin)?;
+        // What does not end last may go, and again.
+        end_key(s, &admin, soon.id())?;
+        end_key(s, &admin, soon.id())?;
+        add_key(s, &admin, new_key(&next, &tenant, role))?;
+        end_key(s, &admin, &own)?;
+        ensure(admin.caller().is_err(), "the revoked key is still valid")?;
+        let next = actor(s, &next, None);
+        refused(end_key(s, &next, next.caller()?.key()), Error::LastAdmin)?;
+        next.caller()?;
+    }
+    Ok(())
+}
+
+pub(super) fn add_key(s: &dyn Subject, admin: &Actor<'_>, new: NewKey) -> Result<(), Failure> {
+    let b = s.backend();
+    admin.act::<action::ManageKeys, _>(|pass| block::on(b.add_key(pass, new, s.env_now())))
+}
+
+pub(super) fn end_key(s: &dyn Subject, admin: &Actor<'_>, key: &KeyId) -> Result<(), Failure> {
+    let b = s.backend();
+    admin.act::<action::ManageKeys, _>(|pass| block::on(b.revoke_key(pass, key, s.env_now())))
 }
 
 /// What a deleted group owned is seen by nobody, and a new group of the same name does not inherit it

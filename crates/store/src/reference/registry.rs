@@ -13,6 +13,7 @@ use super::rows::{Cell, State};
 use super::view::View;
 use crate::error::Error;
 use crate::evidence::{admin_draft, founding_draft};
+use crate::keys::may_end;
 use crate::ports::{Founding, KeyInfo, NewKey, Registry, Tenant};
 use crate::record::Epochs;
 
@@ -184,11 +185,14 @@ impl Registry for Reference {
         Box::pin(async move {
             self.write(|state, _| {
                 let tenant = View::open(state, pass)?.tenant;
-                let own = state.keys.get_mut(key).filter(|info| info.credential.tenant == tenant);
-                let credential = &mut own.ok_or(Error::NotFound)?.credential;
-                if credential.revoked_at.is_some() {
+                let of_tenant = |info: &&KeyInfo| info.credential.tenant == tenant;
+                let ended = state.keys.get(key).filter(of_tenant).ok_or(Error::NotFound)?;
+                if ended.credential.revoked_at.is_some() {
                     return Ok(());
                 }
+                let all = state.keys.values().filter(of_tenant).map(|info| &info.credential);
+                may_end(&ended.credential, all, at)?;
+                let credential = &mut state.keys.get_mut(key).ok_or(Error::NotFound)?.credential;
                 credential.revoked_at = Some(at);
                 // A capability that was minted for this key is worth nothing from now on.
                 state.raise_grants(&tenant);
