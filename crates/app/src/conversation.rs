@@ -1,7 +1,7 @@
 //! Conversations: open, append, read, list, delete. A conversation is recorded with its owner before its
 //! first turn; its turns stay in memory unless the caller asked to keep them.
 
-use merkwelt_authz::{Pass, Request, action, class};
+use merkwelt_authz::{Pass, Request, Scope, action, class};
 use merkwelt_domain::basis::RestsOn;
 use merkwelt_domain::conversation::{Conversation, Retention, Speaker, Turn};
 use merkwelt_domain::freshness::{Fresh, admit};
@@ -198,7 +198,7 @@ impl App {
             let now = self.env.now();
             let (conversation, n_kept) = self.conversation_of(&allowed, id, now).await?;
             let (turns, next) = self.page_of_turns(&allowed, &conversation, page, now).await?;
-            let n_turns = n_kept.max(u32::try_from(turns.len()).unwrap_or(u32::MAX));
+            let n_turns = self.n_turns(allowed.scope(), &conversation, n_kept, now);
             let read_id = ReadId::random(&*self.env);
             let footings = self.footings(&allowed, rested_on(&turns), now).await?;
             let (turns, withheld): (Vec<_>, Vec<_>) =
@@ -264,7 +264,8 @@ impl App {
             let read_id = ReadId::random(&*self.env);
             let one = |listed: &Listed| match listed {
                 Listed::Conversation(conversation, n_turns) => {
-                    Some(view::conversation(conversation, *n_turns))
+                    let n_turns = self.n_turns(allowed.scope(), conversation, *n_turns, now);
+                    Some(view::conversation(conversation, n_turns))
                 }
                 Listed::Memory(_) | Listed::Turn(_) => None,
             };
@@ -298,6 +299,23 @@ impl App {
             self.sessions.forget(&(allowed.scope().tenant().clone(), id.clone()));
             Ok(receipt)
         })
+    }
+
+    /// How many turns a conversation has, wherever they are.
+    pub(crate) fn n_turns(
+        &self,
+        scope: &Scope,
+        conversation: &Conversation,
+        n_kept: u32,
+        now: Timestamp,
+    ) -> u32 {
+        match conversation.retention {
+            Retention::KeptDays(_) => n_kept,
+            Retention::Session => {
+                let key = (scope.tenant().clone(), conversation.id.clone());
+                u32::try_from(self.sessions.count(&key, now)).unwrap_or(u32::MAX)
+            }
+        }
     }
 
     /// Turns of the present sitting. The caller has just shown that the conversation is the subject's.

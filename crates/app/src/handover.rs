@@ -147,7 +147,8 @@ impl App {
         until_settled!(async {
             let allowed = self.allow::<action::HandOver>(request).await?;
             let now = self.env.now();
-            let (conversation, n_turns) = self.conversation_of(&allowed, id, now).await?;
+            let (conversation, n_kept) = self.conversation_of(&allowed, id, now).await?;
+            let n_turns = self.n_turns(allowed.scope(), &conversation, n_kept, now);
             let rule = self.switch_of(request).await?;
             let (mut turns, next) = match rule {
                 OrganisationSwitch::StartNew => return Err(Error::Conflict(Conflict::Switch).into()),

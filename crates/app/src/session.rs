@@ -96,6 +96,13 @@ impl Sessions {
         session.map(|session| session.turns.iter().cloned().collect()).unwrap_or_default()
     }
 
+    /// How many turns are held.
+    pub(crate) fn count(&self, key: &SessionKey, now: Timestamp) -> usize {
+        let mut open = self.lock();
+        self.drop_idle(&mut open, now);
+        open.get(&key.0).and_then(|own| own.get(&key.1)).map_or(0, |session| session.turns.len())
+    }
+
     /// Forgets a sitting; how many turns it held.
     pub(crate) fn forget(&self, key: &SessionKey) -> usize {
         let mut open = self.lock();
