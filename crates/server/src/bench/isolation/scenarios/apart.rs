@@ -259,7 +259,7 @@ pub(super) fn l7(stage: &mut Stage<'_>) -> Result {
         let seen = String::from_utf8_lossy(&stage.wire.send(&ask)?.body).contains(&code);
         ensure!(seen == inside, "after `{change}` the group's memory is seen: {seen}");
     }
-    pass("packs with a reused prefix stay apart, a left group is gone at once; there is no answer cache yet")
+    pass("packs with a reused prefix stay apart, a left group is gone at once")
 }
 
 /// Every operation without a key; ids that climb and files that are named.
