@@ -119,7 +119,7 @@ impl App {
     /// Revokes a key of the caller's tenant, from the next request on.
     ///
     /// # Errors
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`]; [`Error::Conflict`] for the last one with which keys are made.
     pub async fn revoke_key(&self, request: &Request, key: &KeyId) -> Result<(), Error> {
         until_settled!(async {
             let allowed = self.allow::<action::ManageKeys>(request).await?;
@@ -187,7 +187,11 @@ fn check_key(creator: Role, wanted: &KeyRequest, now: Timestamp) -> Result<(), E
     if (creator == Role::InstanceAdmin) != of_instance && wanted.role != Role::Auditor {
         return Err(Error::invalid(
             "role",
-            "instance_admin keys belong to the instance's own tenant, all others to a tenant",
+            if of_instance {
+                "an instance_admin key belongs to the instance, so only another instance_admin creates it"
+            } else {
+                "with a key of the instance only instance_admin and auditor keys are created; for a tenant use a key of its tenant_admin"
+            },
         ));
     }
     if wanted.subject.is_some() && wanted.act_for {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use merkwelt_authz::{Request, Scope, action};
-use merkwelt_domain::memory::Revision;
+use merkwelt_domain::memory::{Expiry, Revision};
 use merkwelt_domain::source::{Region, SourceState, Terms, Title};
 use merkwelt_domain::{Content, RevisionId, SourceId, Timestamp};
 use merkwelt_store::change::EntryRef;
@@ -97,7 +97,8 @@ impl App {
     /// Registers a source.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if another source has the origin, [`Error::NotFound`] for an unknown group.
+    /// [`Error::Conflict`] if another source has the origin, [`Error::NotFound`] for an unknown group,
+    /// [`Error::Invalid`] for an end that is past.
     pub async fn register_source(
         &self,
         request: &Request,
@@ -105,6 +106,10 @@ impl App {
     ) -> Result<SourceId, Error> {
         until_settled!(async {
             let allowed = self.allow::<action::ManageSources>(request).await?;
+            let now = self.env.now();
+            if matches!(wanted.terms.expiry, Expiry::At(end) if end <= now) {
+                return Err(Error::invalid("expires_at", "must lie in the future").into());
+            }
             let new = NewSource {
                 id: SourceId::random(&*self.env),
                 title: wanted.title.clone(),
@@ -113,7 +118,7 @@ impl App {
                 terms: wanted.terms.clone(),
             };
             let id = new.id.clone();
-            self.backend.change_source(&allowed, SourceChange::Register(new), self.env.now()).await?;
+            self.backend.change_source(&allowed, SourceChange::Register(new), now).await?;
             Ok(id)
         })
     }

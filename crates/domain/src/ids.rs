@@ -26,7 +26,7 @@ pub enum Error {
     #[error("{0} is empty")]
     Empty(&'static str),
     /// The text contains a wildcard: a scope names one thing (I-6).
-    #[error("{0} must not contain a wildcard")]
+    #[error("{0} must not contain `*` or `%`: it names one, and these stand for many")]
     Wildcard(&'static str),
     /// The text is longer than its type allows.
     #[error("{what} is longer than {max} bytes")]

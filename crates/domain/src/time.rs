@@ -12,8 +12,8 @@ pub enum Error {
     /// Not an RFC 3339 date and time with an offset.
     #[error("not an RFC 3339 date and time with an offset, such as 2026-03-01T12:00:00Z")]
     Malformed,
-    /// Before 1970 or after 9999.
-    #[error("time is out of range")]
+    /// Before 1970 or after what can be written.
+    #[error("must lie between 1970-01-01T00:00:00Z and 9999-12-30T22:00:00Z")]
     OutOfRange,
     /// The interval ends before it begins.
     #[error("interval ends before it begins")]
@@ -159,6 +159,11 @@ mod tests {
             assert_eq!(edge.to_string().parse(), Ok(edge));
         }
         assert_eq!("9999-12-31T23:59:59Z".parse::<Timestamp>(), Err(Error::OutOfRange));
+        assert!(Error::OutOfRange.to_string().ends_with(&format!(
+            "{} and {}",
+            Timestamp::EPOCH.to_string().replace(".000", ""),
+            Timestamp::from_millis(LAST_MILLIS).to_string().replace(".000", "")
+        )));
     }
 
     #[test]

@@ -187,6 +187,37 @@ async fn r_024_a_subject_is_one_person_and_never_everybody() {
 }
 
 #[tokio::test]
+async fn a_refusal_says_what_to_do_instead() {
+    let stage = Stage::new();
+    let said = |answer: Answer| answer.value()["detail"].as_str().unwrap().to_owned();
+    let never = json!({ "kind": "user_fact", "text": "x", "expires_at": "9999-12-31T23:59:59Z" });
+    let memory = said(stage.app("POST", "/v1/memories", "anna").json(&never).send().await);
+    let never = json!({ "title": "x", "expires_at": "9999-12-31T23:59:59Z" });
+    let source = said(stage.call("POST", "/v1/sources").key(stage.key(Role::App)).json(&never).send().await);
+    for detail in [memory, source] {
+        assert!(detail.contains("9999-12-30T22:00:00Z") && detail.contains("no_expiry_reason"), "{detail}");
+    }
+    let over = json!({ "title": "x", "expires_at": "2020-01-01T00:00:00Z" });
+    let past = stage.call("POST", "/v1/sources").key(stage.key(Role::App)).json(&over).send().await;
+    assert_eq!(past.problem("invalid"), "expires_at");
+    let group =
+        stage.call("POST", "/v1/groups").key(stage.key(Role::TenantAdmin)).json(&json!({ "name": "x" }));
+    let repeated = said(group.header("idempotency-key", "a").send().await);
+    assert!(repeated.contains("leave the header out"), "{repeated}");
+    let percent = said(stage.app("GET", "/v1/memories", "100%").send().await);
+    assert!(percent.contains('%') && percent.contains("one person"), "{percent}");
+    let wanted = json!({ "label": "x", "role": "app" });
+    let app =
+        said(stage.call("POST", "/v1/keys").key(stage.key(Role::InstanceAdmin)).json(&wanted).send().await);
+    assert!(app.contains("auditor") && app.contains("tenant_admin"), "{app}");
+    let path = format!("/v1/sources/src_{}/revisions", "a".repeat(26));
+    let document = stage.call("PUT", &path).key(stage.key(Role::App)).raw("text/plain", b"x");
+    let large = document.header("content-length", (33 << 20).to_string()).send().await;
+    large.problem("body_too_large");
+    assert!(said(large).contains("32 MiB for a document"));
+}
+
+#[tokio::test]
 async fn r_035_no_field_of_a_request_names_a_tenant_or_a_group_of_the_asker() {
     let stage = Stage::new();
     for name in

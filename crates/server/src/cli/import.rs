@@ -196,7 +196,10 @@ fn check_line(
     } else if memory.get("owner").is_none_or(|owner| owner == "subject") {
         bail!("names no subject; add one or use --subject");
     }
-    check_memory(memory, settings, now).map_err(anyhow::Error::msg)
+    check_memory(memory, settings, now).map_err(|fault| {
+        // Beside the fields of a memory a line may name its subject.
+        anyhow::Error::msg(fault.replacen("the fields are kind,", "the fields are subject, kind,", 1))
+    })
 }
 
 /// The subject and the rest of a line.
@@ -355,5 +358,7 @@ mod tests {
         ] {
             assert_eq!(line(doubled), Err("it names a field twice, or nests too deeply".to_owned()));
         }
+        let unknown = line(r#"{"subject":"u1","kind":"user_fact","text":"tea","colour":"red"}"#).unwrap_err();
+        assert!(unknown.contains("the fields are subject, kind, text,"), "{unknown}");
     }
 }

@@ -189,6 +189,9 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
     out
 }
 
+const NOT_REPEATABLE: &str =
+    "the answer to this request is not kept, so it cannot be given again; leave the header out";
+
 /// Refuses an idempotency key where the answer could not be given again.
 ///
 /// # Errors
@@ -196,7 +199,7 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
 pub(super) fn not_repeatable(idempotent: Option<&IdempotentRequest>) -> Result<(), Problem> {
     match idempotent {
         None => Ok(()),
-        Some(_) => Err(FieldError::new("Idempotency-Key", "this request cannot be repeated safely").into()),
+        Some(_) => Err(FieldError::new("Idempotency-Key", NOT_REPEATABLE).into()),
     }
 }
 

@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use merkwelt_app::RunContext;
 use merkwelt_authz::{ApiKey, Request};
+use merkwelt_domain::ids::Error::Wildcard;
 use merkwelt_domain::{Purpose, SubjectRef};
 use merkwelt_ledger::token::{Token, Trace};
 
@@ -107,8 +108,11 @@ fn subject(value: &HeaderValue) -> Result<SubjectRef, Problem> {
     let refused = |reason: &dyn std::fmt::Display| Problem::from(FieldError::new(shown(&SUBJECT), reason));
     let text = String::from_utf8(percent_decoded(value.as_bytes()))
         .map_err(|_| refused(&"must be percent-encoded UTF-8"))?;
-    text.parse().map_err(|reason| refused(&reason))
+    text.parse::<SubjectRef>()
+        .map_err(|reason| if matches!(reason, Wildcard(_)) { refused(&WILDCARD) } else { refused(&reason) })
 }
+
+const WILDCARD: &str = "must not contain `*` or `%`, written as they are or as %2A and %25: it names one person. Other bytes than visible ASCII are written as %xx";
 
 /// Decodes `%xx`. What is no such escape stays and is then refused as a wildcard.
 fn percent_decoded(bytes: &[u8]) -> Vec<u8> {

@@ -187,7 +187,7 @@ impl MemoryBody {
     }
 
     fn expiry(&self) -> Result<Option<Expiry>, FieldError> {
-        let end = optional("expires_at", self.expires_at.as_deref())?;
+        let end = self.expires_at.as_deref().map(words::end).transpose()?;
         let never = optional::<NoExpiryReason>("no_expiry_reason", self.no_expiry_reason.as_deref())?;
         match (end, never) {
             (Some(_), Some(_)) => {

@@ -56,7 +56,7 @@ codes! {
         "The body is not JSON in UTF-8, or an object in it names a key twice.";
     TOO_DEEP = "too_deep", 400, "JSON too deep", "The body nests deeper than 32 levels.";
     BODY_TOO_LARGE = "body_too_large", 413, "Body too large",
-        "The body is larger than 1 MiB, or 8 MiB for a batch.";
+        "The body is larger than 1 MiB, or 8 MiB for a batch, or 32 MiB for a document.";
     HEADERS_TOO_LARGE = "headers_too_large", 431, "Headers too large",
         "The headers and the address together are larger than 16 KiB.";
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", 415, "Unsupported media type",

@@ -63,7 +63,7 @@ impl SourceBody {
     fn parse(&self) -> Result<SourceRequest, FieldError> {
         let expiry = match (&self.expires_at, &self.no_expiry_reason) {
             (Some(_), Some(_)) => return Err(FieldError::new("no_expiry_reason", "excludes expires_at")),
-            (Some(end), None) => Expiry::At(field("expires_at", end)?),
+            (Some(end), None) => Expiry::At(super::words::end(end)?),
             (None, Some(reason)) => Expiry::Never(field("no_expiry_reason", reason)?),
             (None, None) => Expiry::Never(NoExpiryReason::CompanyKnowledge),
         };
@@ -211,8 +211,8 @@ pub(super) async fn read(
 
 /// Send a revision of a source
 ///
-/// The body is the document: `text/plain`, `text/markdown`, `text/html`, `application/pdf` or DOCX. It is read
-/// and indexed as a whole or not at all. The same document sent again changes nothing.
+/// The body is the document, at most 32 MiB: `text/plain`, `text/markdown`, `text/html`, `application/pdf` or DOCX.
+/// It is read and indexed as a whole or not at all. The same document sent again changes nothing.
 #[utoipa::path(
     put, path = "/v1/sources/{id}/revisions", operation_id = "put_revision", tag = "sources",
     params(("id" = String, Path, description = "The source."), RevisionParameters),

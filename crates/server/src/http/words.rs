@@ -8,6 +8,7 @@ use merkwelt_authz::Role;
 use merkwelt_domain::conversation::Speaker;
 use merkwelt_domain::memory::{Author, Kind, NoExpiryReason};
 use merkwelt_domain::summary::OrganisationSwitch;
+use merkwelt_domain::time::Error as TimeError;
 use merkwelt_domain::{Content, Interval, Timestamp};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -86,6 +87,18 @@ where
     T::Err: Display,
 {
     text.map(|text| field(name, text)).transpose()
+}
+
+/// Parses when something ends. Who means "never" by the last second there is, is told how that is said.
+///
+/// # Errors
+/// [`FieldError`].
+pub(super) fn end(text: &str) -> Result<Timestamp, FieldError> {
+    let never = "; for what has no end, leave expires_at out and give no_expiry_reason";
+    text.parse::<Timestamp>().map_err(|reason| {
+        let hint = if reason == TimeError::OutOfRange { never } else { "" };
+        FieldError::new("expires_at", format!("{reason}{hint}"))
+    })
 }
 
 /// Parses the question of a search.
