@@ -16,7 +16,7 @@ use crate::App;
 use crate::conversation::listed_turn;
 use crate::error::{Attempt, Error, until_settled};
 use crate::footing::{Footings, is_summary, rested_on, turns};
-use crate::pack::fit::{Fitted, Line, Offer, Why, facts_room, fit};
+use crate::pack::fit::{Fitted, Line, Offer, Room, Why, facts_room, fit};
 use crate::pack::prefix::Prefix;
 use crate::pack::rebuild::compose;
 use crate::pack::render::Section;
@@ -268,10 +268,10 @@ impl App {
     /// The newest facts, as many as can go in, and how many there are beside: to write and count thousands would cost
     /// far more than all the rest of a pack.
     fn facts(&self, findings: &Findings, budget: TokenBudget, now: Timestamp) -> (Vec<Line>, usize) {
-        let room = facts_room(budget.tokens());
-        let (mut lines, mut used, mut n_seen) = (Vec::new(), 0, 0);
+        let mut room = Room::of(facts_room(budget.tokens()));
+        let (mut lines, mut n_seen) = (Vec::new(), 0);
         for memory in &findings.prefix.facts {
-            if used > room {
+            if room.is_full() {
                 break;
             }
             n_seen += 1;
@@ -279,7 +279,7 @@ impl App {
             let record = Delivered::Current(fresh);
             let line =
                 Line::new(Section::Facts, Why::Fact, record, None, &findings.footings, (now, self.counter));
-            used += line.tokens;
+            room.take(line.cost);
             lines.push(line);
         }
         (lines, usize::try_from(findings.flat.facts.saturating_sub(n_seen)).unwrap_or(usize::MAX))
@@ -331,11 +331,12 @@ impl App {
         (pack_id, read_id, now): (&PackId, &ReadId, Timestamp),
     ) -> PackView {
         let saved = findings.flat.tokens.saturating_sub(u64::from(fitted.tokens));
+        let [rules, facts, turn] = fitted.parts;
         let tokens = TokensView {
             total: fitted.tokens,
-            rules: self.counter.count(&fitted.rules),
-            facts: self.counter.count(&fitted.facts),
-            turn: self.counter.count(&fitted.turn),
+            rules,
+            facts,
+            turn,
             flat: findings.flat.tokens,
             saved,
             saved_percent: percent(saved, findings.flat.tokens),

@@ -434,6 +434,53 @@ fn of_very_many_facts_only_those_are_written_that_can_go_in_and_the_others_are_c
     assert_eq!(total(&pack), recount(&pack));
 }
 
+fn n_facts(pack: &Value) -> usize {
+    pack["items"].as_array().unwrap().iter().filter(|item| item["section"] == "facts").count()
+}
+
+#[test]
+fn facts_of_a_group_that_look_longer_than_they_are_told_keep_no_own_fact_out() {
+    let world = World::new();
+    let anna = world.person("anna");
+    for number in 0..10 {
+        world.remember(&anna, statement(Kind::UserFact, &format!("Anna knows person {number}")));
+    }
+    // Blank lines are not told, so a line is far shorter than its text.
+    for number in 0..520 {
+        world.advance(1);
+        let text = format!("padded {number}{}end", "\n \t\n".repeat(1_000));
+        world.remember(&anna, statement(Kind::UserFact, &text));
+    }
+    let pack = world.context(&anna, &turn_of("Whom?", 128_000));
+    assert_eq!(n_facts(&pack), 530, "{}", pack["left_out"]);
+}
+
+#[test]
+fn a_fact_that_is_too_large_keeps_out_no_other() {
+    let world = World::new();
+    let anna = world.person("anna");
+    for number in 0..5 {
+        world.remember(&anna, statement(Kind::UserFact, &format!("Anna knows person {number}")));
+    }
+    world.advance(1);
+    world.remember(&anna, statement(Kind::UserFact, &"one word and another ".repeat(700)));
+    assert_eq!(n_facts(&world.context(&anna, &turn_of("Whom?", 2_000))), 5);
+}
+
+#[test]
+fn r_003_what_is_written_for_a_pack_is_bounded_in_bytes_too() {
+    let world = World::new();
+    let anna = world.person("anna");
+    for number in 0..40 {
+        world.remember(&anna, statement(Kind::UserFact, &format!("blank {number}{}end", " ".repeat(16_000))));
+    }
+    for budget in [400, 4_000] {
+        let pack = world.context(&anna, &turn_of("blank?", budget));
+        let bytes = delivered(&pack).len();
+        assert!(bytes <= usize::try_from(budget).unwrap() * 16, "{bytes} bytes for {budget} tokens");
+    }
+}
+
 #[test]
 fn a_text_cannot_pretend_to_be_a_rule_or_another_record() {
     let world = World::new();

@@ -60,6 +60,23 @@ pub(crate) struct Line {
     /// What the text says of its footings.
     pub(crate) note: Option<String>,
     pub(crate) tokens: u32,
+    /// What it takes of the room.
+    pub(crate) cost: u32,
+}
+
+/// Bytes that a token stands for at most. A text with more of them, such as one of blanks, takes the room of its
+/// bytes: what is written and counted for a pack is bounded by its budget.
+const BYTES_PER_TOKEN: usize = 16;
+
+/// What a line takes of the room.
+fn cost(line: &str, tokens: u32) -> u32 {
+    tokens.max(u32::try_from(line.len() / BYTES_PER_TOKEN).unwrap_or(u32::MAX))
+}
+
+/// What a fact would take of the room, as far as is known before a pack is made.
+pub(crate) fn cost_of_fact(fact: &Record, (as_of, counter): (Timestamp, &dyn TokenCounter)) -> u32 {
+    let line = super::render::line(Section::Facts, Shown { record: fact, note: None }, as_of);
+    cost(&line, counter.count(&line))
 }
 
 impl Line {
@@ -74,9 +91,11 @@ impl Line {
         let footings = found.of_record(record.record());
         let note = note(&footings);
         let shown = Shown { record: record.record(), note: note.as_deref() };
-        let tokens = counter.count(&super::render::line(section, shown, as_of));
+        let text = super::render::line(section, shown, as_of);
+        let tokens = counter.count(&text);
+        let cost = cost(&text, tokens);
         let out = Outgoing { record, score: scores.map(|s| s.total) };
-        Self { section, why, out, scores, given: None, footings, note, tokens }
+        Self { section, why, out, scores, given: None, footings, note, tokens, cost }
     }
 
     /// Whether the line shows this record.
@@ -90,7 +109,7 @@ impl Line {
 pub(crate) struct Offer {
     /// All of them go in.
     pub(crate) rules: Vec<Line>,
-    /// Newest first; no more than [`facts_room`] holds, and one.
+    /// Newest first; no more than [`Room`] holds, and one.
     pub(crate) facts: Vec<Line>,
     /// How many facts there are beside.
     pub(crate) n_more_facts: usize,
@@ -112,6 +131,8 @@ pub(crate) struct Fitted {
     pub(crate) rules: String,
     pub(crate) facts: String,
     pub(crate) turn: String,
+    /// The tokens of the rules, of the facts, of the turn.
+    pub(crate) parts: [u32; 3],
     pub(crate) tokens: u32,
 }
 
@@ -156,9 +177,11 @@ impl Fitted {
             }
         }
         let turn = block(Section::TURN.map(|section| (section, records(&lines, section))), as_of);
-        let tokens = [&self.rules, &self.facts, &turn].iter().map(|text| counter.count(text)).sum();
+        let [of_rules, of_facts, _] = self.parts;
+        let parts = [of_rules, of_facts, counter.count(&turn)];
         let (rules, facts, left_out) = (self.rules.clone(), self.facts.clone(), self.left_out.clone());
-        Some(Self { lines, left_out, n_beyond_share: self.n_beyond_share, rules, facts, turn, tokens })
+        let (n_beyond_share, tokens) = (self.n_beyond_share, parts.iter().sum());
+        Some(Self { lines, left_out, n_beyond_share, rules, facts, turn, parts, tokens })
     }
 }
 
@@ -178,6 +201,30 @@ pub(crate) fn facts_room(budget: u32) -> u32 {
     budget.saturating_mul(FACTS_TENTHS) / 10
 }
 
+/// How much of a room is taken. A fact that is larger than the room counts for a quarter of it, so that a few of them do not
+/// keep the others out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    size: u32,
+    taken: u32,
+}
+
+impl Room {
+    pub(crate) fn of(size: u32) -> Self {
+        Self { size, taken: 0 }
+    }
+
+    pub(crate) fn take(&mut self, cost: u32) {
+        let taken = if cost > self.size { self.size / 4 + 1 } else { cost };
+        self.taken = self.taken.saturating_add(taken);
+    }
+
+    /// Whether older facts need not be looked at.
+    pub(crate) fn is_full(self) -> bool {
+        self.taken > self.size
+    }
+}
+
 /// Fits an offer into `budget` tokens, for a pack of time `as_of`.
 ///
 /// # Errors
@@ -192,14 +239,14 @@ pub(crate) fn fit(
     let Some(rest) = budget.checked_sub(rules_tokens) else { return Err(rules_tokens) };
 
     let facts_share = facts_room(rest).saturating_sub(FRAME);
-    let (facts, beyond_share) = take_while_room(offer.facts, facts_share);
+    let (facts, beyond_share) = take_what_fits(offer.facts, facts_share);
     let (mut left_out, n_beyond_share) = (Vec::new(), beyond_share.len() + offer.n_more_facts);
-    let facts_cost = facts.iter().map(|l| l.tokens).sum::<u32>() + if facts.is_empty() { 0 } else { FRAME };
+    let facts_cost = facts.iter().map(|l| l.cost).sum::<u32>() + if facts.is_empty() { 0 } else { FRAME };
 
     let mut room = rest.saturating_sub(facts_cost).saturating_sub(2 * FRAME);
     let turns_share = (rest.saturating_mul(TURNS_TENTHS) / 10).min(room);
     let (turns, older_turns) = take_while_room(offer.last_turns, turns_share);
-    room = room.saturating_sub(turns.iter().map(|l| l.tokens).sum());
+    room = room.saturating_sub(turns.iter().map(|l| l.cost).sum());
     let mut chosen = turns;
 
     for line in offer.summary.into_iter().chain(offer.ranked) {
@@ -207,8 +254,8 @@ pub(crate) fn fit(
             continue;
         }
         let joint = if line.section == Section::EarlierTurns { JOINT } else { 0 };
-        if line.tokens + joint <= room {
-            room -= line.tokens + joint;
+        if line.cost.saturating_add(joint) <= room {
+            room -= line.cost + joint;
             chosen.push(line);
         } else {
             left_out.push(line);
@@ -231,22 +278,33 @@ fn settle(
     mut left_out: Vec<Line>,
     (as_of, counter): (Timestamp, &dyn TokenCounter),
 ) -> Fitted {
+    let rules_text = block([(Section::Rules, records(&rules, Section::Rules))], as_of);
+    let of_rules = counter.count(&rules_text);
+    let written_facts = |facts: &[Line]| {
+        let ordered = in_order(facts);
+        let text = block([(Section::Facts, records(&ordered, Section::Facts))], as_of);
+        let tokens = counter.count(&text);
+        (ordered, text, tokens)
+    };
+    let (mut ordered_facts, mut facts_text, mut of_facts) = written_facts(&facts);
     loop {
-        let rules_text = block([(Section::Rules, records(&rules, Section::Rules))], as_of);
-        let ordered_facts = in_order(&facts);
-        let facts_text = block([(Section::Facts, records(&ordered_facts, Section::Facts))], as_of);
         let ordered = in_order(&chosen);
-        let turn_text = block(Section::TURN.map(|s| (s, records(&ordered, s))), as_of);
-        let tokens = [&rules_text, &facts_text, &turn_text].iter().map(|t| counter.count(t)).sum();
+        let turn = block(Section::TURN.map(|s| (s, records(&ordered, s))), as_of);
+        let parts = [of_rules, of_facts, counter.count(&turn)];
+        let tokens = parts.iter().sum();
         if tokens <= budget {
             let lines = rules.into_iter().chain(ordered_facts).chain(ordered).collect();
-            let (rules, facts, turn) = (rules_text, facts_text, turn_text);
-            return Fitted { lines, left_out, rules, facts, turn, tokens, ..Fitted::default() };
+            let (rules, facts) = (rules_text, facts_text);
+            return Fitted { lines, left_out, rules, facts, turn, parts, tokens, ..Fitted::default() };
         }
-        match chosen.pop().or_else(|| facts.pop()) {
-            Some(line) => left_out.push(line),
+        if let Some(line) = chosen.pop() {
+            left_out.push(line);
+        } else if let Some(line) = facts.pop() {
+            left_out.push(line);
+            (ordered_facts, facts_text, of_facts) = written_facts(&facts);
+        } else {
             // Only the rules are left, and they fit: they were counted before.
-            None => return Fitted { lines: rules, left_out, rules: rules_text, tokens, ..Fitted::default() },
+            return Fitted { lines: rules, left_out, rules: rules_text, parts, tokens, ..Fitted::default() };
         }
     }
 }
@@ -255,11 +313,22 @@ fn take_while_room(lines: Vec<Line>, room: u32) -> (Vec<Line>, Vec<Line>) {
     let mut used = 0u32;
     let mut full = false;
     lines.into_iter().partition(|line| {
-        full = full || used.saturating_add(line.tokens) > room;
+        full = full || used.saturating_add(line.cost) > room;
         if !full {
-            used += line.tokens;
+            used += line.cost;
         }
         !full
+    })
+}
+
+/// The lines for which there is room, one after the other: a large one does not keep out those behind it.
+fn take_what_fits(lines: Vec<Line>, mut room: u32) -> (Vec<Line>, Vec<Line>) {
+    lines.into_iter().partition(|line| match room.checked_sub(line.cost) {
+        Some(rest) => {
+            room = rest;
+            true
+        }
+        None => false,
     })
 }
 

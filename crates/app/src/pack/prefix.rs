@@ -9,10 +9,11 @@ use merkwelt_authz::{Pass, Scope, class};
 use merkwelt_domain::memory::{Kind, Memory};
 use merkwelt_domain::{GrantEpoch, PrefixEpoch, SubjectId, TenantId, Timestamp};
 use merkwelt_store::query::{KindSet, Listing, PageSize, ScanQuery};
-use merkwelt_store::record::{Epochs, Listed};
+use merkwelt_store::record::{Epochs, Listed, Record};
 
 use crate::App;
 use crate::error::Attempt;
+use crate::pack::fit::{Room, cost_of_fact};
 
 #[derive(Clone)]
 struct Kept {
@@ -30,7 +31,7 @@ pub(crate) struct Prefix {
     pub(crate) rules: Vec<Memory>,
     /// Newest first.
     pub(crate) facts: Vec<Memory>,
-    /// So many tokens the facts have at least, if there are older ones beside.
+    /// For so many tokens of room there are enough facts, if there are older ones beside.
     enough_for: Option<u32>,
 }
 
@@ -41,8 +42,8 @@ impl Prefix {
     }
 }
 
-/// Memories that are read at once.
-const PAGE: u16 = 100;
+/// Memories that are read at once, at least.
+const PAGE_MIN: u16 = 50;
 
 /// Most prefixes of one tenant held at once; beyond that its part of the cache starts anew. What others do
 /// changes no answer of a tenant, not even whether it was reused.
@@ -87,10 +88,10 @@ impl App {
             return Ok((read, true));
         }
         let until = self.backend.prefix_holds_until(pass, now).await?;
-        let (mut rules, _) = self.newest(pass, Kind::Feedback, epochs, now, u64::MAX).await?;
+        let (mut rules, _) = self.newest(pass, Kind::Feedback, epochs, now, None).await?;
         rules.reverse();
         // What somebody has of facts may be thousands; they are not read for the few that a pack has room for.
-        let (facts, has_more) = self.newest(pass, Kind::UserFact, epochs, now, u64::from(room)).await?;
+        let (facts, has_more) = self.newest(pass, Kind::UserFact, epochs, now, Some(room)).await?;
         let read = Arc::new(Prefix { rules, facts, enough_for: has_more.then_some(room) });
         let kept =
             Kept { grants: epochs.grants, prefix: epochs.prefix, since: now, until, read: Arc::clone(&read) };
@@ -98,19 +99,22 @@ impl App {
         Ok((read, false))
     }
 
-    /// The newest of a kind until they have more tokens than that, and whether there are more.
+    /// All of a kind, or the newest until they take more than some room, and whether there are more.
     async fn newest(
         &self,
         pass: &Pass<'_, class::Read>,
         kind: Kind,
         epochs: Epochs,
         now: Timestamp,
-        tokens: u64,
+        room: Option<u32>,
     ) -> Result<(Vec<Memory>, bool), Attempt> {
-        let (mut memories, mut read, mut after) = (Vec::new(), 0, None);
+        let (mut memories, mut after) = (Vec::new(), None);
+        // Each page is a chance that somebody's write comes between.
+        let page = room.map_or(PageSize::MAX, |room| u16::try_from(room / 16).unwrap_or(PageSize::MAX));
+        let mut room = room.map(Room::of);
         loop {
             let listing = Listing::Memories { kinds: KindSet::of([kind]), conversation: None };
-            let limit = PageSize::new(PAGE).unwrap_or_default();
+            let limit = PageSize::new(page.clamp(PAGE_MIN, PageSize::MAX)).unwrap_or_default();
             let query = ScanQuery { listing, after, limit, interval: None, now };
             let page = self.backend.scan(pass, &query).await?;
             if page.epochs.prefix != epochs.prefix {
@@ -118,11 +122,13 @@ impl App {
             }
             for listed in page.records {
                 let Listed::Memory(memory) = listed else { continue };
-                read += u64::from(memory.tokens);
+                if let Some(room) = room.as_mut().filter(|room| !room.is_full()) {
+                    room.take(cost_of_fact(&Record::Memory(memory.clone()), (now, self.counter)));
+                }
                 memories.push(memory);
             }
             match page.next {
-                Some(_) if read > tokens => return Ok((memories, true)),
+                Some(_) if room.is_some_and(Room::is_full) => return Ok((memories, true)),
                 Some(cursor) => after = Some(cursor),
                 None => return Ok((memories, false)),
             }
