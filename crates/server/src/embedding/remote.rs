@@ -52,9 +52,14 @@ struct Effort {
     made: Vec<Result<Embedding, Error>>,
     failures: u32,
     successes: u32,
+    /// How often the server broke over texts and took the trial sentence.
+    n_broken: usize,
     /// Why the texts that are left are not sent.
     over: Option<Error>,
 }
+
+/// The server is asked for the trial sentence once for so many calls over which it breaks.
+const BROKEN_PER_TRIAL: usize = 8;
 
 const AWAY: &str = "the server of the model does not answer";
 const FAILS: &str = "it fails for every text";
@@ -98,15 +103,26 @@ impl Remote {
     }
 
     /// One call. A server that breaks over it and takes the trial sentence a moment later gets it once more, because
-    /// a connection may break by itself; then its texts are to blame.
-    fn call_fairly(&self, role: Role, texts: &[&str]) -> Result<Vec<Result<Embedding, Error>>, Fault> {
+    /// a connection may break by itself; then its texts are to blame. The next that it breaks over are not asked
+    /// about each, so that many such texts do not become a flood.
+    fn call_fairly(
+        &self,
+        role: Role,
+        texts: &[&str],
+        n_broken: &mut usize,
+    ) -> Result<Vec<Result<Embedding, Error>>, Fault> {
         let call = || self.call(role, texts, self.bytes_max(), self.timeout(role));
-        match call() {
-            Err(fault) if fault.may_be_of_texts() && self.takes_trial() => {
-                call().map_err(|fault| if fault.may_be_of_texts() { Fault::Texts } else { fault })
-            }
-            made => made,
+        let fault = match call() {
+            Err(fault) if fault.may_be_of_texts() => fault,
+            made => return made,
+        };
+        let is_to_ask = n_broken.is_multiple_of(BROKEN_PER_TRIAL);
+        if is_to_ask && !self.takes_trial() {
+            return Err(fault);
         }
+        *n_broken += 1;
+        let again = if is_to_ask { call() } else { Err(fault) };
+        again.map_err(|fault| if fault.may_be_of_texts() { Fault::Breaks } else { fault })
     }
 
     fn timeout(&self, role: Role) -> Duration {
@@ -154,7 +170,7 @@ impl Remote {
         if effort.over.is_some() {
             return;
         }
-        match self.call_fairly(role, texts) {
+        match self.call_fairly(role, texts, &mut effort.n_broken) {
             Ok(made) => {
                 effort.successes += 1;
                 effort.made.extend(made);
@@ -165,7 +181,7 @@ impl Remote {
                 let slow = || Err(Error::Engine("the server took too long over several texts"));
                 effort.made.extend(texts.iter().map(|_| slow()));
             }
-            Err(Fault::Texts | Fault::Failed | Fault::Unreadable) if texts.len() > 1 => {
+            Err(Fault::Texts | Fault::Failed | Fault::Unreadable | Fault::Breaks) if texts.len() > 1 => {
                 let (first, rest) = texts.split_at(texts.len() / 2);
                 self.divide(role, first, effort);
                 self.divide(role, rest, effort);
@@ -185,6 +201,7 @@ impl Remote {
                     }
                 }
             }
+            Err(Fault::Breaks) => effort.made.push(Err(REFUSED)),
             // Somebody waits for a question; there is no time to ask who is to blame.
             Err(Fault::Slow) if role == Role::Passage && self.is_well() => {
                 effort.over = Some(Error::Engine("the server took too long over a text"));
@@ -252,7 +269,9 @@ impl Remote {
             Err(Fault::Texts) => Err(Unfit::Wrong(at(
                 "it refuses a plain German sentence; see embedding.model and embedding.send_dimension",
             ))),
-            Err(Fault::Failed) => Err(Unfit::Away(at("it fails over a plain German sentence (HTTP 5xx)"))),
+            Err(Fault::Failed | Fault::Breaks) => {
+                Err(Unfit::Away(at("it fails over a plain German sentence (HTTP 5xx)")))
+            }
             Err(Fault::Slow) => Err(Unfit::Away(at("it takes too long; see embedding.timeout_seconds"))),
             Err(Fault::Away(why, _) | Fault::Broke(why)) => Err(Unfit::Away(at(why))),
         }

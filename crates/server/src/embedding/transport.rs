@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Texts,
     /// It failed over these texts.
     Failed,
+    /// It breaks over these texts, and takes others.
+    Breaks,
     /// Its answer is not what the protocol says.
     Unreadable,
 }
@@ -70,7 +72,7 @@ impl std::fmt::Debug for Transport {
 impl Fault {
     /// Whether texts may be to blame though it looks as if the server were.
     pub(crate) fn may_be_of_texts(&self) -> bool {
-        matches!(self, Self::Broke(_) | Self::Denied(_))
+        matches!(self, Self::Broke(_) | Self::Denied(_) | Self::Refused(_))
     }
 }
 

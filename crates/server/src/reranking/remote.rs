@@ -75,7 +75,9 @@ impl Remote {
             Err(Fault::Texts) => {
                 Err(Unfit::Wrong(at("it refuses plain German sentences; see reranker.model")))
             }
-            Err(Fault::Failed) => Err(Unfit::Away(at("it fails over plain German sentences (HTTP 5xx)"))),
+            Err(Fault::Failed | Fault::Breaks) => {
+                Err(Unfit::Away(at("it fails over plain German sentences (HTTP 5xx)")))
+            }
             Err(Fault::Slow) => Err(Unfit::Away(at("it takes too long; see reranker.timeout_milliseconds"))),
             Err(Fault::Away(why, _) | Fault::Broke(why)) => Err(Unfit::Away(at(why))),
         }
@@ -163,7 +165,7 @@ impl Reranker for Remote {
                 self.state().failures = 0;
                 Ok(scores)
             }
-            Err(Fault::Texts | Fault::Failed | Fault::Unreadable) => {
+            Err(Fault::Texts | Fault::Failed | Fault::Unreadable | Fault::Breaks) => {
                 self.failed();
                 Err(TEXTS)
             }

@@ -147,6 +147,9 @@ fn one_text_that_a_server_cannot_take_spoils_no_other() {
             Mood::StatusOver("ship", 502),
             Mood::StatusOver("ship", 503),
             Mood::StatusOver("ship", 226),
+            Mood::StatusOver("ship", 302),
+            Mood::StatusOver("ship", 404),
+            Mood::StatusOver("ship", 424),
             Mood::Component("ship", "NaN"),
             Mood::Component("ship", "null"),
             Mood::Component("ship", "1e39"),
@@ -196,6 +199,19 @@ fn r_117_texts_that_a_server_cannot_take_take_it_away_from_no_other_however_many
     let (_server, remote) = ready("tei", Mood::SlowOver("ship", Duration::from_secs(3)), "");
     assert_eq!(worked(&remote, &["a ship"]), [false]);
     assert!(remote.is_available() && worked(&remote, &["tea"]) == [true], "a slow text took it away");
+}
+
+#[test]
+fn many_texts_over_which_a_server_breaks_are_no_flood_of_calls() {
+    for mood in [Mood::ClosesOver("ship"), Mood::StatusOver("ship", 403), Mood::StatusOver("ship", 404)] {
+        let (server, remote) = ready("tei", mood.clone(), "");
+        let ships = ["a ship"; 64];
+        assert!(worked(&remote, &ships).iter().all(|is_made| !is_made));
+        let n_calls = server.calls().len();
+        // Divided to single texts there are two calls a text; a trial and one more call for every eighth.
+        assert!(n_calls <= 64 * 2 + 2 * (64 * 2 / 8 + 1), "{n_calls} calls, {mood:?}");
+        assert!(remote.is_available(), "{mood:?}");
+    }
 }
 
 #[test]
@@ -268,12 +284,12 @@ fn whatever_takes_a_server_away_costs_one_call_or_a_trial_more_and_the_server_is
         for (mood, n_calls) in [
             (Mood::Status(429, Some(5)), 1),
             (Mood::Status(503, Some(5)), 1),
-            (Mood::Status(404, None), 1),
-            (Mood::Redirect(format!("{}/v1/embeddings", elsewhere.url)), 1),
-            (Mood::Components(4), 1),
             // Texts could be to blame: the trial says that they are not.
             (Mood::Status(503, None), 2),
             (Mood::Status(401, None), 2),
+            (Mood::Status(404, None), 2),
+            (Mood::Redirect(format!("{}/v1/embeddings", elsewhere.url)), 2),
+            (Mood::Components(4), 2),
             (Mood::Cut, 2),
             (Mood::Closes, 2),
             (Mood::Endless, 2),

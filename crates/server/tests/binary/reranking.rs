@@ -86,9 +86,9 @@ fn whatever_takes_a_reranker_away_is_no_score_and_it_is_tried_out_before_it_is_a
         (Mood::Status(500, None), 4),
         (Mood::Slow(Duration::from_secs(1)), 4),
         (Mood::Status(429, Some(5)), 1),
-        (Mood::Status(404, None), 1),
         // Texts could be to blame: the trial says that they are not.
         (Mood::Status(401, None), 2),
+        (Mood::Status(404, None), 2),
         (Mood::Endless, 2),
         (Mood::Cut, 2),
         (Mood::Closes, 2),
