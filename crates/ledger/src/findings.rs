@@ -47,20 +47,25 @@ pub struct Exception {
     pub index: u64,
     /// What was found.
     pub reason: ExceptionReason,
+    /// By how many milliseconds the clock stood behind, as the entry says, for [`ExceptionReason::ClockBehind`].
+    pub behind_ms: Option<u64>,
 }
 
 impl Exception {
     pub(crate) fn to_value(self) -> Value {
-        Value::Object(BTreeMap::from([
+        let mut members = BTreeMap::from([
             ("index".to_owned(), number(self.index)),
             ("reason".to_owned(), Value::Text(self.reason.code().to_owned())),
-        ]))
+        ]);
+        members.extend(self.behind_ms.map(|behind| ("behind_ms".to_owned(), number(behind))));
+        Value::Object(members)
     }
 }
 
 impl fmt::Display for Exception {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at entry {}", self.reason, self.index)
+        write!(f, "{} at entry {}", self.reason, self.index)?;
+        self.behind_ms.map_or(Ok(()), |behind| write!(f, ", by {behind} ms"))
     }
 }
 
@@ -108,7 +113,10 @@ impl Findings {
         }
         let kind = EntryType::parse(name);
         self.note(kind.is_none(), index, ExceptionReason::UnknownType);
-        self.note(entry.get("clock_behind_ms").is_some(), index, ExceptionReason::ClockBehind);
+        if let Some(behind) = entry.get("clock_behind_ms") {
+            let behind_ms = behind.as_int().and_then(|behind| u64::try_from(behind).ok());
+            self.add(Exception { index, reason: ExceptionReason::ClockBehind, behind_ms });
+        }
         self.note(!is_terse(entry), index, ExceptionReason::FreeText);
         self.tenant(index, entry);
         let genesis = kind == Some(EntryType::Genesis);
@@ -138,10 +146,14 @@ impl Findings {
 
     fn note(&mut self, found: bool, index: u64, reason: ExceptionReason) {
         if found {
-            self.count += 1;
-            if self.listed.len() < EXCEPTIONS_MAX {
-                self.listed.push(Exception { index, reason });
-            }
+            self.add(Exception { index, reason, behind_ms: None });
+        }
+    }
+
+    fn add(&mut self, exception: Exception) {
+        self.count += 1;
+        if self.listed.len() < EXCEPTIONS_MAX {
+            self.listed.push(exception);
         }
     }
 

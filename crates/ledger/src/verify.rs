@@ -148,7 +148,8 @@ pub struct Report {
 /// bounded by the number of reads (their ids are compared), not by the size of the entries.
 ///
 /// # Errors
-/// The first [`Failure`] in the order of the file.
+/// The first [`Failure`] in the order of the file. What the file says is compared with `previous` last, so that
+/// a file that was altered after the export is not taken for a log that was rewritten.
 pub fn verify_export(
     input: impl BufRead,
     trusted: Option<&VerifierKey>,
@@ -171,6 +172,7 @@ pub fn verify_export(
     let mut walk = Walk::new(previous, &header.key);
     let signed = loop {
         let item = lines.read().map_err(|error| Failure { reason: reason_of(&error), line: lines.line() })?;
+        walk.compare_previous(lines.line());
         let step = match item {
             Item::Entry { index, leaf } => walk.entry(index, &leaf),
             Item::Checkpoint(signed) => break signed,
@@ -178,6 +180,7 @@ pub fn verify_export(
         step.map_err(|reason| Failure { reason, line: lines.line() })?;
     };
     walk.end(&signed, &header).map_err(|reason| Failure { reason, line: lines.line() })?;
+    walk.continues_previous(lines.line())?;
     let trust = if trusted.is_some() { Trust::PinnedKey } else { Trust::FileOnly };
     Ok(walk.report(header, trust))
 }
@@ -196,17 +199,24 @@ fn check_previous<'p>(
 struct Walk<'p> {
     frontier: Frontier,
     previous: Option<&'p Checkpoint>,
+    /// The line at which the entries led to another root than the older checkpoint.
+    forked_at: Option<u64>,
     span: Option<(UtcMillis, UtcMillis)>,
     findings: Findings,
 }
 
 impl<'p> Walk<'p> {
     fn new(previous: Option<&'p Checkpoint>, key: &VerifierKey) -> Self {
-        Self { frontier: Frontier::empty(), previous, span: None, findings: Findings::new(key) }
+        Self {
+            frontier: Frontier::empty(),
+            previous,
+            forked_at: None,
+            span: None,
+            findings: Findings::new(key),
+        }
     }
 
     fn entry(&mut self, index: u64, leaf: &[u8]) -> Result<(), Reason> {
-        self.compare_previous()?;
         if index != self.frontier.size() {
             return Err(Reason::IndexOrder);
         }
@@ -223,19 +233,28 @@ impl<'p> Walk<'p> {
         self.frontier.push(Hash::of_leaf(leaf)).map_err(|_| Reason::SizeMismatch)
     }
 
-    fn compare_previous(&self) -> Result<(), Reason> {
-        match self.previous {
-            Some(previous)
-                if previous.size() == self.frontier.size() && previous.root() != self.frontier.root() =>
-            {
-                Err(Reason::ForkedFromPrevious)
-            }
-            _ => Ok(()),
+    /// Notes a difference and goes on: whether the file or the log was changed is only known at its end.
+    fn compare_previous(&mut self, line: u64) {
+        let forks = |previous: &&Checkpoint| {
+            previous.size() == self.frontier.size() && previous.root() != self.frontier.root()
+        };
+        if self.previous.as_ref().is_some_and(forks) {
+            self.forked_at = Some(line);
         }
     }
 
+    /// For a file that is whole in itself: the operator signed it, and it must say what was kept from before.
+    fn continues_previous(&self, end: u64) -> Result<(), Failure> {
+        if let Some(line) = self.forked_at {
+            return Err(Failure { reason: Reason::ForkedFromPrevious, line });
+        }
+        if self.previous.is_some_and(|previous| previous.size() > self.frontier.size()) {
+            return Err(Failure { reason: Reason::BehindPrevious, line: end });
+        }
+        Ok(())
+    }
+
     fn end(&mut self, signed: &SignedCheckpoint, header: &export::Header) -> Result<(), Reason> {
-        self.compare_previous()?;
         if signed.checkpoint().origin() != header.origin {
             return Err(Reason::CheckpointOrigin);
         }
@@ -245,10 +264,6 @@ impl<'p> Walk<'p> {
         }
         if checkpoint.root() != self.frontier.root() {
             return Err(Reason::RootMismatch);
-        }
-        // The file is whole in itself; now it must also reach as far as what was kept from before.
-        if self.previous.is_some_and(|previous| previous.size() > checkpoint.size()) {
-            return Err(Reason::BehindPrevious);
         }
         self.findings.finish();
         Ok(())

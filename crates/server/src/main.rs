@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use merkwelt_server::cli::Cli;
+use merkwelt_server::cli::{Cli, Misused};
 
 /// Gives the memory of closed tenants back to the system, SQLite's too (docs/decisions/0019).
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // A closed standard error is no reason to fail differently.
             let _ = writeln!(std::io::stderr(), "merkwelt: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<Misused>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

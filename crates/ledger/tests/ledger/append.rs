@@ -60,7 +60,14 @@ fn a_clock_that_goes_back_is_held_and_recorded() {
     assert!(parsed(&third.leaves[0]).get("clock_behind_ms").is_none());
     let leaves = [first, second, third].map(|appended| appended.leaves[0].bytes.clone());
     let report = verify(&export_bytes(&leaves, &signer())).unwrap();
-    assert_eq!(report.exceptions, [Exception { index: 1, reason: ExceptionReason::ClockBehind }]);
+    assert_eq!(
+        report.exceptions,
+        [Exception { index: 1, reason: ExceptionReason::ClockBehind, behind_ms: Some(1500) }]
+    );
+    // The figure tells entries that passed each other from a clock that is wrong.
+    assert!(report.to_string().contains("clock_behind at entry 1, by 1500 ms"), "{report}");
+    let json = String::from_utf8(report.to_value().to_canonical()).unwrap();
+    assert!(json.contains(r#"{"behind_ms":1500,"index":1,"reason":"clock_behind"}"#), "{json}");
 }
 
 #[test]

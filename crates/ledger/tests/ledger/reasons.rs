@@ -161,7 +161,10 @@ fn what_a_whole_log_leaves_to_explain_is_counted_and_named() {
     let twice =
         String::from_utf8(leaves()[2].clone()).unwrap().replace(&at(2000).to_string(), &at(1000).to_string());
     let report = with_entry(&twice).unwrap();
-    assert_eq!(report.exceptions, [Exception { index: 2, reason: ExceptionReason::ReadRepeated }]);
+    assert_eq!(
+        report.exceptions,
+        [Exception { index: 2, reason: ExceptionReason::ReadRepeated, behind_ms: None }]
+    );
 }
 
 #[test]

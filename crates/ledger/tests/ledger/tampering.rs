@@ -135,7 +135,10 @@ fn r_099_a_log_signed_anew_by_a_stranger_fails_under_the_pinned_key() {
     let report = verify_export(forged.as_slice(), None, None).unwrap();
     assert_eq!(report.trust, Trust::FileOnly);
     assert!(report.to_string().contains("NOT ESTABLISHED"));
-    assert_eq!(report.exceptions, [Exception { index: 0, reason: ExceptionReason::GenesisKey }]);
+    assert_eq!(
+        report.exceptions,
+        [Exception { index: 0, reason: ExceptionReason::GenesisKey, behind_ms: None }]
+    );
 }
 
 /// Checkpoints of the true log at every size.
@@ -195,6 +198,22 @@ fn l_23_a_log_rewritten_by_the_operator_is_detected_by_a_kept_checkpoint() {
             } else {
                 assert!(outcome.is_ok());
             }
+        }
+    }
+}
+
+#[test]
+fn l_23_a_file_altered_after_its_export_is_not_taken_for_a_log_that_was_rewritten() {
+    let true_export = export(&drafts());
+    for position in 0..5_usize {
+        let mut leaves: Vec<_> = log_of(&drafts()).1.into_iter().map(|leaf| leaf.bytes).collect();
+        leaves[position] =
+            String::from_utf8(leaves[position].clone()).unwrap().replace("key-21", "key-22").into();
+        let altered = renumbered(&leaves, &true_export);
+        let without = verify(&altered).unwrap_err();
+        assert_eq!(without.reason, Reason::RootMismatch);
+        for previous in kept() {
+            assert_eq!(verify_behind(&altered, &previous).unwrap_err(), without, "{position}");
         }
     }
 }

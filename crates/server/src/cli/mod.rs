@@ -86,6 +86,19 @@ impl Cli {
     }
 }
 
+/// A command was called with something it cannot use, so that nothing was found out: no verdict, unlike a finding.
+/// It ends with 2, as a wrong option does.
+#[derive(Debug)]
+pub struct Misused(anyhow::Error);
+
+impl std::fmt::Display for Misused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for Misused {}
+
 /// Where a command writes for people.
 pub struct Out(Box<dyn Write + Send>);
 

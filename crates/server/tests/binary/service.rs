@@ -169,7 +169,23 @@ fn an_exported_ledger_is_verified_without_the_server_and_a_changed_one_is_refuse
     assert!(text(&good.stdout).contains("integrity"));
     std::fs::write(&file, export.replacen("\"index\":1,", "\"index\":2,", 1)).unwrap();
     let bad = run(&["verify", file.to_str().unwrap()]);
-    assert!(!bad.status.success() && text(&bad.stderr).contains("NOT VERIFIED"), "{}", text(&bad.stderr));
+    assert_eq!(bad.status.code(), Some(1), "{}", text(&bad.stderr));
+    assert!(text(&bad.stderr).contains("NOT VERIFIED"), "{}", text(&bad.stderr));
+    // What cannot be checked is no verdict on the log.
+    std::fs::write(&file, &export).unwrap();
+    let (file, dir) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    for misused in [
+        &["verify", file, "--key", "mistyped"][..],
+        &["verify", file, "--previous", "/nowhere/checkpoint"],
+        &["verify", file, "--previous", file],
+        &["verify", "/nowhere/ledger.jsonl"],
+        &["verify", dir],
+        &["verify", "--unknown", file],
+    ] {
+        let said = run(misused);
+        assert_eq!(said.status.code(), Some(2), "{misused:?}: {}", text(&said.stderr));
+        assert!(!text(&said.stderr).contains("NOT VERIFIED"), "{misused:?}: {}", text(&said.stderr));
+    }
 }
 
 #[test]
