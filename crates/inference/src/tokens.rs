@@ -39,15 +39,25 @@ pub enum Error {
 /// # Errors
 /// [`Error::Unknown`] lists the known names.
 pub fn counter(name: &str) -> Result<&'static dyn TokenCounter, Error> {
-    let short = name.strip_suffix("_base").unwrap_or(name);
-    let engine = match short {
-        "o200k" => &O200K,
-        "cl100k" => &CL100K,
-        "p50k" => &P50K,
-        "r50k" => &R50K,
-        _ => return Err(Error::Unknown),
-    };
-    engine.ready().map(|counter| counter as &dyn TokenCounter)
+    encoding(name)?.ready().map(|counter| counter as &dyn TokenCounter)
+}
+
+/// Whether there is a counter of this name. Unpacks nothing.
+///
+/// # Errors
+/// [`Error::Unknown`] lists the known names.
+pub fn is_known(name: &str) -> Result<(), Error> {
+    encoding(name).map(|_| ())
+}
+
+fn encoding(name: &str) -> Result<&'static Encoding, Error> {
+    match name.strip_suffix("_base").unwrap_or(name) {
+        "o200k" => Ok(&O200K),
+        "cl100k" => Ok(&CL100K),
+        "p50k" => Ok(&P50K),
+        "r50k" => Ok(&R50K),
+        _ => Err(Error::Unknown),
+    }
 }
 
 static O200K: Encoding = Encoding::new("o200k_base", || tiktoken_rs::o200k_base().ok());

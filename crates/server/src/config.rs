@@ -274,7 +274,7 @@ impl Config {
             open_tenants: raw.storage.open_tenants,
             idle_ms_max: i64::from(raw.storage.idle_seconds) * 1_000,
             threads: NonZeroUsize::new(raw.storage.threads).unwrap_or(NonZeroUsize::MIN),
-            tokenizer: raw.context.tokenizer.clone(),
+            tokenizer: tokenizer(&raw.context.tokenizer)?,
             logs: logs(&raw.logs)?,
             embedding: raw.embedding.check()?,
             next_embedding: next_embedding(raw)?,
@@ -303,6 +303,12 @@ fn beside(data_dir: &Path, extension: &str) -> PathBuf {
     name.push(".");
     name.push(extension);
     data_dir.with_file_name(name)
+}
+
+/// Its name is looked up and no table is unpacked: that takes long, and only what counts needs it.
+fn tokenizer(name: &str) -> anyhow::Result<String> {
+    let known = merkwelt_inference::tokens::is_known(name);
+    known.map(|()| name.to_owned()).with_context(|| format!("context.tokenizer `{name}` is not usable"))
 }
 
 fn limits(raw: &RawServer) -> anyhow::Result<Limits> {

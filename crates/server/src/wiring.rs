@@ -108,7 +108,7 @@ pub fn system_env() -> Arc<dyn Env> {
 /// Wires the application over an open store, with an engine for the model of the store.
 ///
 /// # Errors
-/// The configured tokeniser is unknown.
+/// The table of the configured tokeniser cannot be unpacked.
 pub fn app(
     config: &Config,
     store: impl Into<Arc<Sqlite>>,

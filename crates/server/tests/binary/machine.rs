@@ -291,6 +291,7 @@ fn an_unknown_key_of_the_configuration_is_named() {
         ("[server]\nlisten_on = 'x'\n", "listen_on"),
         ("[sever]\nlisten = 'x'\n", "sever"),
         ("[server]\nrequest_seconds = 'soon'\n", "request_seconds"),
+        ("[context]\ntokenizer = 'gpt2'\n", "context.tokenizer `gpt2`"),
         ("[server]\nrequest_seconds = 0\n", "server.request_seconds"),
         ("[server]\nlisten = 'nowhere'\n", "nowhere"),
         ("[server\n", "line 1"),
