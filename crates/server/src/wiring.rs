@@ -32,9 +32,21 @@ pub struct Founded {
 }
 
 /// Whether the data directory holds an instance.
-#[must_use]
-pub fn exists(config: &Config) -> bool {
+///
+/// # Errors
+/// It cannot be told; the text says what to do.
+pub fn exists(config: &Config) -> anyhow::Result<bool> {
     merkwelt_store_sqlite::exists(&config.data_dir)
+        .with_context(|| cannot("look for the data in", &config.data_dir))
+}
+
+/// Tells the log if others can read the data directory. What is in it is encrypted and private file by file, so it
+/// is no reason to stop.
+pub fn warn_if_open(config: &Config) {
+    let dir = config.data_dir.display();
+    if std::fs::metadata(&config.data_dir).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        tracing::warn!("{dir} can be read by others: run `chmod 700 {dir}`");
+    }
 }
 
 /// Creates an instance: directory 0700, instance key 0600, the first tenant and its keys. `model` is the one
@@ -67,7 +79,7 @@ pub fn found_showing(
     show: impl FnOnce(Founded) -> anyhow::Result<()>,
 ) -> anyhow::Result<Sqlite> {
     let dir = &config.data_dir;
-    if exists(config) {
+    if exists(config)? {
         bail!("{} holds an instance already", dir.display());
     }
     make_private_dir(dir)?;

@@ -59,6 +59,19 @@ pub enum OpenError {
     /// The directory cannot be written.
     #[error("the data directory cannot be written: it is read-only or belongs to another user")]
     ReadOnly,
+    /// The process may not read and write a file that is there. Found for one tenant, it is no matter of the others.
+    #[error(
+        "the service may not read and write {0}; give it to the user of the service with mode 600 (`merkwelt doctor` names every such file)"
+    )]
+    NoRight(&'static str),
+    /// The process may not look into the directory.
+    #[error(
+        "the data directory cannot be looked into: it, or a folder above it, belongs to another user; run this as the user of the service"
+    )]
+    Closed,
+    /// A file stands where the directory should be.
+    #[error("the path of the data is a file; name a directory")]
+    NotAFolder,
     /// The process may not open more files.
     #[error("too few open files are allowed; raise the limit (`ulimit -n`, LimitNOFILE) and start again")]
     TooFewFiles,
@@ -103,9 +116,14 @@ impl OpenError {
     pub(crate) fn to_store(&self) -> Error {
         match self {
             Self::Full => Error::Full,
-            Self::Io(_) | Self::Locked | Self::TooFewFiles | Self::ReadOnly | Self::Unfinished => {
-                Error::Unavailable
-            }
+            Self::Io(_)
+            | Self::Locked
+            | Self::TooFewFiles
+            | Self::ReadOnly
+            | Self::NoRight(_)
+            | Self::Closed
+            | Self::NotAFolder
+            | Self::Unfinished => Error::Unavailable,
             Self::Missing
             | Self::Exists
             | Self::WrongKey

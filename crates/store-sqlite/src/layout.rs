@@ -20,10 +20,41 @@ const LOCK: &str = "lock";
 /// While it stands, nobody has been shown a key and nothing was acknowledged.
 const FOUNDING: &str = "founding";
 
-/// Whether a finished data directory is there, whole or damaged.
-#[must_use]
-pub fn exists(root: &Path) -> bool {
-    root.join(CONTROL).exists() && !is_half_made(root)
+/// Whether a finished data directory is there, whole or damaged: tenants without the file that lists them are one
+/// too.
+///
+/// # Errors
+/// [`OpenError::Closed`] and [`OpenError::NotAFolder`]: what is there cannot be told.
+pub fn exists(root: &Path) -> Result<bool, OpenError> {
+    let names = match fs::read_dir(root) {
+        Err(error) => return nothing_or(&error),
+        Ok(names) => names.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?,
+    };
+    let holds = |name: &str| names.iter().any(|held| held == name);
+    if holds(FOUNDING) {
+        return Ok(false);
+    }
+    if holds(CONTROL) {
+        return Ok(true);
+    }
+    match fs::read_dir(root.join(TENANTS)) {
+        Err(error) => nothing_or(&error),
+        Ok(mut tenants) => Ok(tenants.next().is_some()),
+    }
+}
+
+/// Nothing is there, or it cannot be told.
+fn nothing_or(error: &io::Error) -> Result<bool, OpenError> {
+    let kind = error.kind();
+    if kind == io::ErrorKind::NotFound {
+        Ok(false)
+    } else if kind == io::ErrorKind::PermissionDenied {
+        Err(OpenError::Closed)
+    } else if kind == io::ErrorKind::NotADirectory {
+        Err(OpenError::NotAFolder)
+    } else {
+        Err(OpenError::Io(kind))
+    }
 }
 
 /// Whether a first start was interrupted here before anything counted. The next one begins anew.
@@ -63,7 +94,7 @@ impl Layout {
 
     /// An existing data directory.
     pub(crate) fn open(root: &Path) -> Result<Self, OpenError> {
-        if exists(root) { Ok(Self { root: root.to_owned() }) } else { Err(OpenError::Missing) }
+        if exists(root)? { Ok(Self { root: root.to_owned() }) } else { Err(OpenError::Missing) }
     }
 
     /// Keeps other processes out for as long as the file is open.

@@ -29,7 +29,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let config = Config::load(&args.places, None)?;
     out.line("ok    configuration is readable")?;
-    if !wiring::exists(&config) {
+    if !wiring::exists(&config)? {
         bail!(
             "there is no data in {}; start with `merkwelt serve` or `merkwelt init`",
             config.data_dir.display()

@@ -27,7 +27,7 @@ const PROGRESS_MS: i64 = 2_000;
 
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let config = Config::load(&args.places, None)?;
-    if !wiring::exists(&config) {
+    if !wiring::exists(&config)? {
         bail!("there is no data in {}; nothing is to be embedded", config.data_dir.display());
     }
     let env = wiring::system_env();

@@ -130,7 +130,8 @@ fn cannot_listen(address: SocketAddr) -> String {
 
 /// The data, opened, or created with its keys shown.
 fn store(config: &Config, env: &Arc<dyn Env>, id: Option<&ModelId>, out: &mut Out) -> anyhow::Result<Sqlite> {
-    if wiring::exists(config) {
+    if wiring::exists(config)? {
+        wiring::warn_if_open(config);
         return wiring::open(config, env, id);
     }
     wiring::found_showing(config, env, id, |founded| print_founded(config, &founded, out))
@@ -184,7 +185,7 @@ fn with_engines(
     let engines = Engines::of(config, places, env)?;
     // Whether a change is over is told by the data alone, and then the former engine need not be there any more.
     let early = match &engines.next {
-        Some(_) if wiring::exists(config) => Some(wiring::open(config, env, None)?),
+        Some(_) if wiring::exists(config)? => Some(wiring::open(config, env, None)?),
         Some(_) | None => None,
     };
     let recorded = early.as_ref().map(Sqlite::model).transpose()?.flatten();

@@ -282,6 +282,11 @@ fn damage_of_what_all_tenants_need_stops_the_start_with_its_name_and_a_remedy() 
     case("flipped", &["control.db", "from a backup"], &|data| flip(&control(data), 1, 4));
     case("newer", &["control.db", "newer version"], &|data| flip(&control(data), 63, 0x40));
     case("a page", &["control.db", RESTORE], &|data| {
+    case("missing", &["control.db", RESTORE], &|data| {
+        for name in ["control.db", "control.db-wal", "control.db-shm"] {
+            let _ = std::fs::remove_file(data.join(name));
+        }
+    });
         let file = std::fs::OpenOptions::new().write(true).open(control(data)).unwrap();
         file.write_all_at(&[0xA5; 4096], 8192).unwrap();
     });
