@@ -276,7 +276,7 @@ impl Config {
             threads: NonZeroUsize::new(raw.storage.threads).unwrap_or(NonZeroUsize::MIN),
             tokenizer: tokenizer(&raw.context.tokenizer)?,
             logs: logs(&raw.logs)?,
-            embedding: raw.embedding.check()?,
+            embedding: raw.embedding.check("embedding")?,
             next_embedding: next_embedding(raw)?,
             reranker: raw.reranker.check()?,
             settings: settings(raw)?,
@@ -412,7 +412,7 @@ fn settings(raw: &RawConfig) -> anyhow::Result<Settings> {
 
 fn next_embedding(raw: &RawConfig) -> anyhow::Result<Option<Wanted>> {
     let Some(next) = &raw.next_embedding else { return Ok(None) };
-    match next.check().context("in [next_embedding]")? {
+    match next.check("next_embedding")? {
         Wanted::None => bail!("next_embedding.engine is `none`, but a model must come next; leave it out"),
         wanted @ (Wanted::Native | Wanted::Remote(_)) => Ok(Some(wanted)),
     }
@@ -509,7 +509,7 @@ mod tests {
             assert!(whole(bad).is_err(), "{bad}");
         }
         let said = format!("{:#}", whole(&next.replace("http://h", "h")).unwrap_err());
-        assert!(said.starts_with("in [next_embedding]: embedding.url"), "{said}");
+        assert!(said.starts_with("next_embedding.url `h`"), "{said}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use anyhow::{Context as _, bail};
 
 use super::Out;
 use crate::config::{Config, Places};
-use crate::connector::Report;
+use crate::connector::{Report, WORKING};
 use crate::folder::shown;
 
 /// Arguments of `merkwelt connector`.
@@ -42,16 +42,26 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     if names.is_empty() {
         return out.line("no connector is configured");
     }
+    let mut idle = Vec::new();
     for wanted in names.into_iter().filter(|wanted| name.as_deref().is_none_or(|name| name == *wanted)) {
         match Report::load(&Report::path(&config.data_dir, wanted))? {
-            Some(report) if *json => {
-                out.line(serde_json::to_string(&report).context("the report cannot be written")?)?;
+            Some(report) => {
+                if *json {
+                    out.line(serde_json::to_string(&report).context("the report cannot be written")?)?;
+                } else {
+                    show(&report, *all, out)?;
+                }
+                if report.state != WORKING {
+                    idle.push(wanted);
+                }
             }
-            Some(report) => show(&report, *all, out)?,
             None => out.line(format_args!("{wanted}: it has not looked at its folder yet"))?,
         }
     }
-    Ok(())
+    if idle.is_empty() {
+        return Ok(());
+    }
+    bail!("{} cannot work; the first line of each says why", idle.join(", "))
 }
 
 fn show(report: &Report, all: bool, out: &mut Out) -> anyhow::Result<()> {

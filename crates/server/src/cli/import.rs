@@ -86,6 +86,13 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
 }
 
 fn memories(args: &Memories, out: &mut Out) -> anyhow::Result<()> {
+    if args.file.is_dir() {
+        bail!(
+            "{0} is a folder, and memories come from one file; documents of a folder become sources with \
+             `merkwelt import sources {0}`",
+            args.file.display()
+        );
+    }
     let digest = check(args, out)?;
     if args.check {
         return out.line("every line is well formed; nothing was imported");
@@ -289,6 +296,8 @@ fn read_lines(mut reader: impl BufRead) -> impl Iterator<Item = anyhow::Result<L
             let Ok(text) = String::from_utf8(bytes) else {
                 return Some(Err(anyhow::anyhow!("line {number} is not UTF-8")));
             };
+            // Some editors begin a file with a mark of its encoding.
+            let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(&text) } else { &text };
             let text = text.trim();
             if !text.is_empty() {
                 return Some(Ok(Line { number, end, text: text.to_owned() }));
@@ -344,6 +353,19 @@ fn progress_bar(bytes: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_of_the_encoding_is_no_part_of_the_first_line_and_nowhere_else() {
+        let now = merkwelt_domain::Timestamp::from_millis(0);
+        let line = "{\"subject\":\"u1\",\"kind\":\"user_fact\",\"text\":\"tea\"}\n";
+        let marked = |text: String| {
+            let fine: Vec<bool> =
+                checked(text.as_bytes(), None, now).map(|line| line.unwrap().1.is_ok()).collect();
+            fine
+        };
+        assert_eq!(marked(format!("\u{feff}{line}{line}")), [true, true]);
+        assert_eq!(marked(format!("{line}\u{feff}{line}")), [true, false]);
+    }
 
     #[test]
     fn a_line_that_names_a_field_twice_is_refused_without_what_it_says() {

@@ -1,5 +1,8 @@
 //! `merkwelt key`: create, list and revoke keys of a running service.
 
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -75,6 +78,14 @@ pub(super) fn read_key(file: Option<&std::path::Path>) -> anyhow::Result<String>
     if let Some(path) = file {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the key file {}", path.display()))?;
+        if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+            // The work is not the worse for it, so it goes on.
+            let shown = path.display();
+            let _ = writeln!(
+                std::io::stderr(),
+                "merkwelt: the key file {shown} can be read by others; run `chmod 600 {shown}`"
+            );
+        }
         return Ok(text.trim().to_owned());
     }
     #[expect(clippy::disallowed_methods, reason = "the documented way to hand a key to a command")]

@@ -23,6 +23,9 @@ const V2: &str = "# Returns\n\nGoods may be returned within seven days of delive
 const QUESTION: &str = "Within how many days may goods be returned?";
 const MAKER: (&str, &str) = ("release-test", "1");
 
+const OF_APP: &str = "cannot open a conversation; --key-file must hold the key of an app that may act for persons (role app, --act-for)";
+const OF_ADMIN: &str = "cannot create a group; --admin-key-file must hold the key of an admin of the same tenant (role tenant_admin)";
+
 /// Arguments of `merkwelt release-test`.
 #[derive(Debug, Arguments)]
 pub(super) struct Args {
@@ -90,6 +93,11 @@ struct Drill {
 /// # Errors
 /// The service cannot be reached, a step is refused, or something stale was served.
 pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
+    // Before anything is made: a report that cannot be written would be known only after the drill.
+    for path in [&args.json, &args.html].into_iter().flatten() {
+        let opened = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        opened.with_context(|| format!("cannot write the report {}", path.display()))?;
+    }
     let mut drill = Drill::begin(args)?;
     let steps = drill.steps();
     // What was made for the drill goes again, whatever came of it.
@@ -150,12 +158,9 @@ impl Drill {
         let name = format!("release-test-{}", base32(&mark));
         let acting = app.acting_for(&name);
         let opened = acting.post("/v1/conversations", &json!({ "keep_days": 1 }), None)?;
-        let old = text(&opened.success().context("cannot open a conversation")?, "/id")?;
+        let old = text(&opened.success().context(OF_APP)?, "/id")?;
         made.note(&acting, format!("/v1/conversations/{old}"));
-        admin
-            .post("/v1/groups", &json!({ "name": name }), None)?
-            .success()
-            .context("cannot create a group")?;
+        admin.post("/v1/groups", &json!({ "name": name }), None)?.success().context(OF_ADMIN)?;
         made.note(&admin, format!("/v1/groups/{name}"));
         let title = format!("Release test {}", base32(&mark));
         let body = json!({ "title": title, "groups": [name], "evidence": "digest_with_copy" });

@@ -10,7 +10,7 @@ mod signals;
 mod watcher;
 
 pub(crate) use examine::examine;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, WORKING};
 pub(crate) use run::Connectors;
 pub(crate) use setting::RawConnector;
 pub use setting::Setting;

@@ -207,6 +207,9 @@ impl Journal {
     }
 }
 
+/// The state of a connector that can do its work.
+pub(crate) const WORKING: &str = "working";
+
 /// The state of a file whose words are shown.
 pub(super) const CURRENT: &str = "current";
 /// The state of a file that is not taken in.

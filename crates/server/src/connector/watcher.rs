@@ -9,7 +9,7 @@ use merkwelt_domain::source::SourceState;
 use merkwelt_domain::{Env, Timestamp};
 use merkwelt_store::source::NewAudience;
 
-use super::report::{CURRENT, Journal, Line, REFUSED};
+use super::report::{CURRENT, Journal, Line, REFUSED, WORKING};
 use super::setting::Setting;
 use crate::folder::{
     Before, Failure, Found, Governed, Known, Listing, Outcome, Pass, Refusal, Refused, Restore, Root, Seen,
@@ -105,7 +105,7 @@ impl Watcher {
         if whole {
             self.read_at = Some(now.millis());
         }
-        if journal.looked("working", Some(root.identity), whole, now) {
+        if journal.looked(WORKING, Some(root.identity), whole, now) {
             tracing::info!(connector = self.setting.label.as_str(), "the connector works");
         }
         let looked_ms = now.millis().saturating_sub(began.millis());

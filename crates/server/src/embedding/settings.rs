@@ -132,17 +132,17 @@ const fn known(
 }
 
 impl RawEmbedding {
-    /// Checks it. Reads neither files nor the environment.
+    /// Checks it. Reads neither files nor the environment. `part` of the configuration is named in errors.
     ///
     /// # Errors
     /// What is missing, out of range or does not go together, with what to do.
-    pub fn check(&self) -> anyhow::Result<Wanted> {
+    pub fn check(&self, part: &str) -> anyhow::Result<Wanted> {
         let engine = self.engine.as_deref().unwrap_or("native");
         let protocol = match engine {
             "native" | "none" => {
                 if self.url.is_some() || self.model.is_some() {
                     bail!(
-                        "embedding.url and embedding.model need embedding.engine = \"openai\", \"ollama\" or \"tei\""
+                        "{part}.url and {part}.model need {part}.engine = \"openai\", \"ollama\" or \"tei\""
                     );
                 }
                 return Ok(if engine == "none" { Wanted::None } else { Wanted::Native });
@@ -150,42 +150,43 @@ impl RawEmbedding {
             "openai" => Protocol::OpenAi,
             "ollama" => Protocol::Ollama,
             "tei" => Protocol::Tei,
-            other => bail!("embedding.engine is `{other}`, but must be native, openai, ollama, tei or none"),
+            other => bail!("{part}.engine is `{other}`, but must be native, openai, ollama, tei or none"),
         };
-        let url = needed("embedding.url", self.url.as_deref())?;
-        let model = needed("embedding.model", self.model.as_deref())?;
+        let at = |name: &str| format!("{part}.{name}");
+        let url = needed(&at("url"), self.url.as_deref())?;
+        let model = needed(&at("model"), self.model.as_deref())?;
         Ok(Wanted::Remote(Box::new(Settings {
             protocol,
-            endpoint: endpoint(protocol, url)?,
+            endpoint: endpoint(part, protocol, url)?,
             model: model.to_owned(),
-            descriptor: self.descriptor(model)?,
+            descriptor: self.descriptor(part, model)?,
             send_dimension: self.send_dimension.unwrap_or(false),
-            key: self.key()?,
+            key: self.key(part)?,
             ca_file: self.ca_file.clone(),
-            batch: in_range("embedding.batch", self.batch, 32, 1..=256)?,
-            concurrency: in_range("embedding.concurrency", self.concurrency, 4, 1..=64)?,
-            timeout: seconds("embedding.timeout_seconds", self.timeout_seconds, 10)?,
-            question_timeout: seconds("embedding.question_seconds", self.question_seconds, 2)?,
+            batch: in_range(&at("batch"), self.batch, 32, 1..=256)?,
+            concurrency: in_range(&at("concurrency"), self.concurrency, 4, 1..=64)?,
+            timeout: seconds(&at("timeout_seconds"), self.timeout_seconds, 10)?,
+            question_timeout: seconds(&at("question_seconds"), self.question_seconds, 2)?,
         })))
     }
 
-    fn descriptor(&self, model: &str) -> anyhow::Result<Descriptor> {
+    fn descriptor(&self, part: &str, model: &str) -> anyhow::Result<Descriptor> {
         let known = match &self.descriptor {
             None => None,
             Some(name) => Some(KNOWN.iter().find(|known| known.name == name).with_context(|| {
                 let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
-                format!("embedding.descriptor `{name}` is not known; there are {}", names.join(", "))
+                format!("{part}.descriptor `{name}` is not known; there are {}", names.join(", "))
             })?),
         };
         let missing = |key: &str| {
             format!(
-                "embedding.{key} is missing: nothing of a model is guessed; say it, or name embedding.descriptor"
+                "{part}.{key} is missing: nothing of a model is guessed; say it, or name {part}.descriptor"
             )
         };
         let pooling = match self.pooling.as_deref() {
             Some("mean") => Some(Pooling::Mean),
             Some("cls") => Some(Pooling::Cls),
-            Some(other) => bail!("embedding.pooling is `{other}`, but must be mean or cls"),
+            Some(other) => bail!("{part}.pooling is `{other}`, but must be mean or cls"),
             None => known.map(|known| known.pooling),
         };
         let prefix = |said: &Option<String>, known: Option<&str>| {
@@ -208,12 +209,12 @@ impl RawEmbedding {
             cosine_span: span.with_context(|| missing("cosine_span"))?,
             normaliser_version: 1,
         };
-        Descriptor::new(fields).context("the model of [embedding] cannot be")
+        Descriptor::new(fields).with_context(|| format!("the model of [{part}] cannot be"))
     }
 
-    fn key(&self) -> anyhow::Result<Option<KeyPlace>> {
+    fn key(&self, part: &str) -> anyhow::Result<Option<KeyPlace>> {
         match (&self.api_key_file, &self.api_key_env) {
-            (Some(_), Some(_)) => bail!("give embedding.api_key_file or embedding.api_key_env, not both"),
+            (Some(_), Some(_)) => bail!("give {part}.api_key_file or {part}.api_key_env, not both"),
             (Some(file), None) => Ok(Some(KeyPlace::File(file.clone()))),
             (None, Some(name)) => Ok(Some(KeyPlace::Variable(name.clone()))),
             (None, None) => Ok(None),
@@ -268,8 +269,8 @@ fn needed<'v>(name: &str, value: Option<&'v str>) -> anyhow::Result<&'v str> {
 }
 
 /// The address of the calls from the address of the server.
-fn endpoint(protocol: Protocol, url: &str) -> anyhow::Result<String> {
-    let (base, bare) = base_address("embedding", url)?;
+fn endpoint(part: &str, protocol: Protocol, url: &str) -> anyhow::Result<String> {
+    let (base, bare) = base_address(part, url)?;
     Ok(match protocol {
         // Clients of this protocol are given the address with its version.
         Protocol::OpenAi if bare => format!("{base}/v1/embeddings"),
@@ -329,7 +330,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> anyhow::Result<Wanted> {
-        toml::from_str::<RawEmbedding>(text)?.check()
+        toml::from_str::<RawEmbedding>(text)?.check("embedding")
     }
 
     fn remote(text: &str) -> Settings {
@@ -404,7 +405,7 @@ mod tests {
 
     #[test]
     fn the_address_of_calls_follows_the_protocol() {
-        let at = |protocol, url| endpoint(protocol, url).unwrap();
+        let at = |protocol, url| endpoint("embedding", protocol, url).unwrap();
         assert_eq!(at(Protocol::OpenAi, "http://h:1"), "http://h:1/v1/embeddings");
         assert_eq!(at(Protocol::OpenAi, "https://h/v1/"), "https://h/v1/embeddings");
         assert_eq!(at(Protocol::OpenAi, "https://h/openai/v1"), "https://h/openai/v1/embeddings");

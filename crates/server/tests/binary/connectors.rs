@@ -101,8 +101,11 @@ impl Scene {
 
     fn status(&self) -> String {
         let done = run(&["connector", "status", "--data-dir", self.data().to_str().unwrap()]);
-        assert!(done.status.success(), "{}", text(&done.stderr));
-        text(&done.stdout)
+        let said = text(&done.stdout);
+        let idle = |line: &str| !line.contains(": working; ") && !line.contains("has not looked");
+        let works = !said.lines().any(|line| line.starts_with("policies: ") && idle(line));
+        assert_eq!(done.status.success(), works, "{said}{}", text(&done.stderr));
+        said
     }
 
     /// Waits until it is so, or says what is instead.
