@@ -140,6 +140,13 @@ impl OpenError {
     pub(crate) fn may_pass(&self) -> bool {
         self.to_store() != Error::Damaged
     }
+
+    /// Whether the machine lacks something for the moment. It is the same for every tenant and says nothing of
+    /// the files of the one where it showed.
+    #[must_use]
+    pub fn is_of_machine(&self) -> bool {
+        matches!(self, Self::Full | Self::TooFewFiles | Self::Locked)
+    }
 }
 
 /// Turns failures of SQLite into the store's errors.
@@ -154,6 +161,7 @@ impl<T> Sql<T> for rusqlite::Result<T> {
     fn sql(self) -> Result<T, Error> {
         self.map_err(|error| match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Error::Full,
+            _ if lacks_room(&error) => Error::Full,
             _ if is_damage(&error) => Error::Damaged,
             _ => Error::Unavailable,
         })
@@ -162,6 +170,7 @@ impl<T> Sql<T> for rusqlite::Result<T> {
     fn opening(self, file: &'static str) -> Result<T, OpenError> {
         use rusqlite::ErrorCode as Code;
         self.map_err(|error| match error.sqlite_error_code() {
+            _ if lacks_room(&error) => OpenError::Full,
             Some(Code::NotADatabase) => OpenError::Foreign(file),
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => OpenError::Locked,
             // That the file is there was seen before: what is missing is a descriptor, or a right.
@@ -171,6 +180,11 @@ impl<T> Sql<T> for rusqlite::Result<T> {
             _ => OpenError::Damaged(file),
         })
     }
+}
+
+/// The index of a write-ahead log could not grow. SQLite tells that as an error of the device.
+fn lacks_room(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|failure| failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {

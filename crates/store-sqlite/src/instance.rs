@@ -196,6 +196,12 @@ impl Sqlite {
         ailing.iter().map(one).collect()
     }
 
+    /// Tries to open the tenants again that could not be opened for a reason that may have passed, such as a full
+    /// disk or a missing right. Nothing is tried while nothing is wrong. Blocks.
+    pub fn look_again(&self) {
+        self.inner.look_again();
+    }
+
     /// The tenant of this name.
     #[must_use]
     pub fn tenant_named(&self, name: &TenantName) -> Option<TenantId> {
@@ -259,7 +265,8 @@ impl Inner {
         result
     }
 
-    /// Looks at the heads of all files. A damaged tenant is noted and does not stop the others.
+    /// Looks at the heads of all files. A damaged tenant, and one whose files may not be used, is noted and does not
+    /// stop the others.
     fn probe_tenants(&self) -> Result<(), OpenError> {
         for tenant in lock(&self.control).tenant_ids() {
             let (cell, keys) = (self.layout.cell(&tenant), self.layout.keys(&tenant));
@@ -267,6 +274,7 @@ impl Inner {
                 schema::probe(&schema::CELL, &cell).and_then(|()| schema::probe(&schema::KEYS, &keys));
             match probed {
                 Ok(()) => {}
+                Err(reason @ OpenError::NoRight(_)) => self.note_ailing(&tenant, reason),
                 // What is wrong with the machine is wrong for all.
                 Err(reason) if reason.may_pass() => return Err(reason),
                 Err(reason) => self.note_ailing(&tenant, reason),

@@ -173,17 +173,28 @@ impl Layout {
 
     /// Writes, makes durable and reads a little, to see that the disk does all three.
     pub(crate) fn try_out(&self) -> Result<(), OpenError> {
-        const TRIAL: [u8; 4096] = [0x5A; 4096];
-        let path = self.root.join("trial");
-        let options = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(&path);
-        let tried = options.and_then(|mut file| {
-            io::Write::write_all(&mut file, &TRIAL)?;
-            file.sync_data()
-        });
-        let read = tried.and_then(|()| fs::read(&path));
-        let _ = fs::remove_file(&path);
-        if read? == TRIAL { Ok(()) } else { Err(OpenError::Io(io::ErrorKind::InvalidData)) }
+        try_out(&self.root, &[0x5A; 4096])
     }
+
+    /// The same in the folder of a tenant, with as much as the opening of its databases may need.
+    pub(crate) fn try_folder(&self, tenant: &TenantId) -> Result<(), OpenError> {
+        try_out(&self.tenant(tenant), &[0x5A; OPENING_BYTES])
+    }
+}
+
+/// The indexes of two write-ahead logs, and something in the logs.
+const OPENING_BYTES: usize = 128 * 1024;
+
+fn try_out(folder: &Path, bytes: &[u8]) -> Result<(), OpenError> {
+    let path = folder.join("trial");
+    let options = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(&path);
+    let tried = options.and_then(|mut file| {
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_data()
+    });
+    let read = tried.and_then(|()| fs::read(&path));
+    let _ = fs::remove_file(&path);
+    if read? == bytes { Ok(()) } else { Err(OpenError::Io(io::ErrorKind::InvalidData)) }
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {

@@ -2,9 +2,9 @@
 //! newer version or with another history of migrations is refused before anything is read from it.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
 use rusqlite::config::DbConfig;
@@ -137,12 +137,16 @@ pub(crate) fn give_back(connection: &Connection) {
 }
 
 /// Refuses a file that is missing, cut off, of another program or of a newer version, and one whose log was
-/// changed. Nothing may have it open.
+/// changed, and one that this process may not use. Nothing may have it open.
 pub(crate) fn probe(kind: &Kind, path: &Path) -> Result<(), OpenError> {
-    let mut file = File::open(path).map_err(|error| {
-        let missing = error.kind() == std::io::ErrorKind::NotFound;
-        if missing { OpenError::Damaged(kind.name) } else { error.into() }
-    })?;
+    let [log, index] = ["-wal", "-shm"].map(|ending| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    });
+    let mut file = usable(kind, path)?.ok_or(OpenError::Damaged(kind.name))?;
+    usable(kind, &log)?;
+    usable(kind, &index)?;
     let length = file.metadata()?.len();
     let mut header = [0u8; 100];
     file.read_exact(&mut header).map_err(|_| OpenError::Damaged(kind.name))?;
@@ -158,9 +162,18 @@ pub(crate) fn probe(kind: &Kind, path: &Path) -> Result<(), OpenError> {
     if length < u64::from(word(28)) * u64::from(PAGE_BYTES) {
         return Err(OpenError::Damaged(kind.name));
     }
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    if wal::is_damaged(Path::new(&log))? { Err(OpenError::DamagedLog(kind.name)) } else { Ok(()) }
+    if wal::is_damaged(&log)? { Err(OpenError::DamagedLog(kind.name)) } else { Ok(()) }
+}
+
+/// A file opened as SQLite must be able to open it, or `None` if there is none. SQLite itself opens a file that
+/// may not be written for reading, without a word, and refuses every write later.
+fn usable(kind: &Kind, path: &Path) -> Result<Option<File>, OpenError> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(OpenError::NoRight(kind.name)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn newest(kind: &Kind) -> u32 {

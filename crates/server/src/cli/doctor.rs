@@ -1,21 +1,22 @@
 //! `merkwelt doctor`: look at a data directory and say what to do. It changes nothing but what opening
 //! changes.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
 use merkwelt_app::embedding::model_id;
 use merkwelt_domain::Env;
-use merkwelt_store_sqlite::Sqlite;
+use merkwelt_store_sqlite::{OpenError, Sqlite};
 
+use self::rights::Looked;
 use super::Out;
 use crate::config::{Config, ModelPlaces, Places};
 use crate::connector;
 use crate::embedding::{Engines, Unfit};
 use crate::reranking;
 use crate::wiring;
+
+mod rights;
 
 /// Arguments of `merkwelt doctor`.
 #[derive(Debug, clap::Args)]
@@ -35,30 +36,50 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
             config.data_dir.display()
         );
     }
-    let mut findings = 0;
-    check_mode(&config.data_dir, 0o077, "chmod 700", out, &mut findings)?;
-    check_mode(&config.instance_key, 0o077, "chmod 600", out, &mut findings)?;
-    let env = wiring::system_env();
-    match wiring::open(&config, &env, None) {
-        Ok(store) => {
-            out.line("ok    the instance key opens the data, and no other process holds it")?;
-            check_disk(&store, out, &mut findings)?;
-            let engines = Engines::of(&config, &args.model, &env)?.for_data(store.model()?.as_ref());
-            check_engines(&engines, &store, out, &mut findings)?;
-            check_reranker(&config, &env, out, &mut findings)?;
-            check_tenants(&store, out, &mut findings)?;
-            check_vectors(&store, &engines, out)?;
-            check_connectors(&config, &store, &*env, out, &mut findings)?;
-        }
-        Err(error) => {
-            findings += 1;
-            out.line(format_args!("BAD   {error:#}"))?;
-        }
+    let rights = rights::look(&config, out)?;
+    let mut findings = rights.findings;
+    if rights.key_is_bad {
+        out.line("note  the data were not opened: the instance key comes first")?;
+    } else {
+        check_data(args, &config, rights, out, &mut findings)?;
     }
     if findings == 0 {
         return out.line("everything is in order");
     }
     bail!("{findings} finding(s): do what stands beside them, then check again")
+}
+
+fn check_data(
+    args: &Args,
+    config: &Config,
+    rights: Looked,
+    out: &mut Out,
+    findings: &mut u32,
+) -> anyhow::Result<()> {
+    let env = wiring::system_env();
+    let store = match wiring::open(config, &env, None) {
+        Ok(store) => store,
+        Err(error) if is_named(rights, error.downcast_ref()) => {
+            return out.line("note  the data were not opened: the files named above come first");
+        }
+        Err(error) => {
+            *findings += 1;
+            return out.line(format_args!("BAD   {error:#}"));
+        }
+    };
+    out.line("ok    the instance key opens the data, and no other process holds it")?;
+    check_disk(&store, out, findings)?;
+    let engines = Engines::of(config, &args.model, &env)?.for_data(store.model()?.as_ref());
+    check_engines(&engines, &store, out, findings)?;
+    check_reranker(config, &env, out, findings)?;
+    check_tenants(&store, rights, out, findings)?;
+    check_vectors(&store, &engines, out)?;
+    check_connectors(config, &store, &*env, out, findings)
+}
+
+/// Whether a reason is a missing right, and the look at the rights named the file or its folder.
+fn is_named(rights: Looked, reason: Option<&OpenError>) -> bool {
+    rights.findings > 0 && matches!(reason, Some(OpenError::NoRight(_) | OpenError::ReadOnly))
 }
 
 fn check_disk(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
@@ -71,8 +92,18 @@ fn check_disk(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::Resu
     }
 }
 
-fn check_tenants(store: &Sqlite, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
-    for examined in store.examine()? {
+fn check_tenants(store: &Sqlite, rights: Looked, out: &mut Out, findings: &mut u32) -> anyhow::Result<()> {
+    let examined = store.examine()?;
+    let ailing = store.ailing();
+    for examined in examined {
+        let known = ailing.iter().find(|ailing| ailing.tenant == examined.tenant);
+        if is_named(rights, known.map(|ailing| &ailing.reason)) {
+            out.line(format_args!(
+                "note  tenant {} was not looked into: its files named above come first",
+                examined.tenant
+            ))?;
+            continue;
+        }
         match examined.problem {
             None => out.line(format_args!(
                 "ok    tenant {}: {} entries, database and ledger are whole",
@@ -208,25 +239,4 @@ fn check_vectors(store: &Sqlite, engines: &Engines, out: &mut Out) -> anyhow::Re
         )),
         None => Ok(()),
     }
-}
-
-fn check_mode(
-    path: &Path,
-    forbidden: u32,
-    remedy: &str,
-    out: &mut Out,
-    findings: &mut u32,
-) -> anyhow::Result<()> {
-    let mode = match std::fs::metadata(path) {
-        Ok(found) => found.permissions().mode(),
-        Err(error) => {
-            *findings += 1;
-            return out.line(format_args!("BAD   cannot read {}: {error}; bring it back", path.display()));
-        }
-    };
-    if mode & forbidden == 0 {
-        return out.line(format_args!("ok    {} is private", path.display()));
-    }
-    *findings += 1;
-    out.line(format_args!("BAD   {} can be read by others: run `{remedy} {0}`", path.display()))
 }

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::init::print_founded;
-use super::{Out, models, ready};
+use super::ready::Readiness;
+use super::{Out, models};
 use crate::config::{Config, ModelPlaces, Places};
 use crate::connector::Connectors;
 use crate::embedding::{self, Coming, Engine, Engines, Progress, Stage, Tended, Unfit, Wanted};
@@ -61,12 +62,11 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
     let reranking = reranking::tried(&config, &env)?;
     let (store, engines, bound) = with_engines(&config, &args.model, &env, out)?;
     let store = Arc::new(store);
-    for ailing in store.ailing() {
-        tracing::error!(tenant = %ailing.tenant, "not served, the others are: {}", ailing.reason);
-    }
+    let readiness = Readiness::of(Arc::clone(&store), Arc::clone(&env));
     let model = engines.present.as_ref().map(embedding::for_app);
     let app = wiring::app(&config, Arc::clone(&store), Arc::clone(&env), model)?.with_reranker(reranking);
     drop(entered);
+    drop(runtime.spawn(Arc::clone(&readiness).watch()));
     // Both end with the runtime; what they were doing is one small transaction, or none.
     if engines.present.is_some() || engines.next.is_some() {
         let tended = Tended::new(&engines, Arc::clone(&store), Arc::clone(&env), bound);
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<()> {
             Arc::clone(&env),
         )?;
         let face = Face::new(app, Arc::clone(&env), config.limits)
-            .with_ready(ready::of(store, env))
+            .with_ready(readiness.asked())
             .with_progress(progress)
             .with_connectors(connectors.signals());
         let (stop, stopping) = watch::channel(false);

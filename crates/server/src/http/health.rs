@@ -1,5 +1,5 @@
 //! What needs no key: whether the service lives and can work, its metrics, and the document of its API.
-//! None of it tells more of a tenant than that its data are damaged.
+//! None of it tells more of a tenant than that it cannot be served.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ pub(super) struct HealthView {
 pub(super) struct ReadyView {
     /// `ready`, or `degraded` if some tenants cannot be served; the others are.
     pub status: &'static str,
-    /// Tenants whose stored data are damaged, by their pseudonyms. `merkwelt doctor` says what to do.
+    /// Tenants that cannot be served, by their pseudonyms: their stored data are damaged, or the service may not
+    /// use their files. `merkwelt doctor` says what to do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub damaged_tenants: Vec<String>,

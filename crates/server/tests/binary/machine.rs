@@ -3,13 +3,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::running::{Running, binary, doctor, run, serve, text, texts};
+use crate::running::{Running, binary, doctor, folder, run, serve, text, texts};
 
 fn fact(words: &str) -> Value {
     json!({"kind": "user_fact", "text": words})
@@ -89,17 +90,13 @@ fn at_a_size_limit_writes_are_refused_and_go_on_when_there_is_room() {
     assert!(content, "{said}");
 }
 
-/// A file system of its own for one process tree, where the machine lets anybody make one.
-fn small_disk(dir: &Path, size: &str) -> Option<Command> {
+/// A file system of its own for one process tree that does `before` first, where the machine lets anybody make one.
+fn small_disk(dir: &Path, size: &str, before: &str) -> Option<Command> {
     let mut command = Command::new("unshare");
-    let script =
-        format!("mount -t tmpfs -o size={size},mode=700 tmpfs {0} && exec \"$0\" \"$@\"", dir.display());
+    let mount = format!("mount -t tmpfs -o size={size},mode=700 tmpfs {}", dir.display());
+    let script = format!("{mount} && {before}exec \"$0\" \"$@\"");
     command.args(["--user", "--map-root-user", "--mount", "--", "bash", "-c"]);
-    let may = Command::new(command.get_program())
-        .args(command.get_args())
-        .arg(format!("{script} ; true"))
-        .arg("true")
-        .output();
+    let may = Command::new(command.get_program()).args(command.get_args()).arg(mount).output();
     if !may.is_ok_and(|done| done.status.success()) {
         println!("skipped: this machine does not let a test make a file system of its own");
         return None;
@@ -121,7 +118,7 @@ fn inside(service: &Running, command: &str) {
 #[test]
 fn on_a_full_disk_writes_are_refused_and_go_on_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(program) = small_disk(dir.path(), "3m") else { return };
+    let Some(program) = small_disk(dir.path(), "3m", "") else { return };
     let service = Running::launch(serve(program, &dir.path().join("data"))).unwrap();
     full_and_room_again(&service, &["storage_full"], &|service| {
         inside(service, &format!("mount -o remount,size=64m {}", dir.path().display()));
@@ -291,15 +288,174 @@ fn an_unknown_key_of_the_configuration_is_named() {
         ("[server]\nlisten_on = 'x'\n", "listen_on"),
         ("[sever]\nlisten = 'x'\n", "sever"),
         ("[server]\nrequest_seconds = 'soon'\n", "request_seconds"),
-        ("[context]\ntokenizer = 'gpt2'\n", "context.tokenizer `gpt2`"),
         ("[server]\nrequest_seconds = 0\n", "server.request_seconds"),
         ("[server]\nlisten = 'nowhere'\n", "nowhere"),
         ("[server\n", "line 1"),
+        ("[context]\ntokenizer = 'gpt2'\n", "context.tokenizer `gpt2`"),
     ] {
         std::fs::write(&toml, file).unwrap();
-        let serve = run(&["serve", "--data-dir", dir.path().join("data").to_str().unwrap()]);
-        let said = text(&serve.stderr);
-        assert!(!serve.status.success() && said.contains(named), "{file}: {said}");
-        assert!(!dir.path().join("data").exists());
+        for command in ["serve", "init"] {
+            let done = run(&[command, "--data-dir", dir.path().join("data").to_str().unwrap()]);
+            let said = text(&done.stderr);
+            assert!(!done.status.success() && said.contains(named), "{file}: {said}");
+            assert!(done.stdout.is_empty() && !dir.path().join("data").exists(), "{file}: {command}");
+        }
+    }
+}
+
+/// The program as an ordinary user, who may not use what its mode forbids: the root of a test run may everything.
+fn ordinary() -> Option<Command> {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return Some(binary());
+    }
+    let arguments = ["--bounding-set=-all", "--"];
+    let may = Command::new("setpriv").args(arguments).arg("true").status();
+    if !may.is_ok_and(|status| status.success()) {
+        println!("skipped: this machine does not let a test give up the rights of root");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(arguments).arg(env!("CARGO_BIN_EXE_merkwelt"));
+    Some(command)
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The findings of `doctor`, as an ordinary user.
+fn findings(data: &Path) -> Vec<String> {
+    let done = ordinary().unwrap().args(["doctor", "--no-model", "--data-dir"]).arg(data).output().unwrap();
+    let (said, error) = (text(&done.stdout), text(&done.stderr));
+    let found: Vec<String> = said.lines().filter(|line| line.starts_with("BAD")).map(str::to_owned).collect();
+    assert_eq!(done.status.success(), found.is_empty() && error.is_empty(), "{said}{error}");
+    if found.is_empty() { error.lines().map(str::to_owned).collect() } else { found }
+}
+
+#[test]
+fn a_file_the_service_may_not_use_is_named_by_doctor_the_log_and_readyz_until_it_may() {
+    if ordinary().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let service = Running::start(&data);
+    let tenants = service.client(&service.keys.admin).get("/v1/tenants").unwrap().success().unwrap();
+    let tenants = tenants["tenants"].as_array().unwrap();
+    let tenant = tenants.iter().find(|tenant| tenant["name"] == "default").unwrap();
+    let tenant = tenant["id"].as_str().unwrap().to_owned();
+    assert_eq!(remember(&service, "kept"), 201);
+    let keys = service.stop();
+    assert_eq!(findings(&data), [""; 0], "whole and private");
+
+    let cell = folder(&data, &tenant).join("cell.db");
+    set_mode(&cell, 0o400);
+    set_mode(&data, 0o755);
+    let service = Running::launch(serve(ordinary().unwrap(), &data)).unwrap().with_keys(keys);
+    assert_eq!(service.person("anna").get("/v1/memories").unwrap().status, 503);
+    assert_eq!(remember(&service, "refused"), 503);
+    let (status, ready) = service.ready();
+    assert_eq!((status, &ready["damaged_tenants"]), (200, &json!([tenant])), "{ready}");
+    let told = |service: &Running, what: &str| {
+        service.log().lines().filter(|line| line.contains(&tenant) && line.contains(what)).count()
+    };
+    assert_eq!(told(&service, "may not read and write cell.db"), 1, "{}", service.log());
+    assert!(service.log().contains(&format!("chmod 700 {}", data.display())), "{}", service.log());
+    set_mode(&cell, 0o600);
+    let served = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        service.ready().1["status"] == "ready"
+    });
+    assert!(served && told(&service, "served again") == 1, "{}", service.log());
+    assert_eq!(texts(&service.person("anna")), ["kept"]);
+    service.stop();
+    set_mode(&data, 0o700);
+
+    let report = data.join("connectors/policies.json");
+    std::fs::create_dir(report.parent().unwrap()).unwrap();
+    set_mode(report.parent().unwrap(), 0o700);
+    std::fs::write(&report, "{}").unwrap();
+    set_mode(&report, 0o600);
+    let ring = folder(&data, &tenant).join("keys.db");
+    let control = data.join("control.db");
+    for (path, mode, remedy) in [
+        (cell.as_path(), 0o400, "chmod 600"),
+        (&cell, 0o644, "chmod 600"),
+        (&ring, 0o000, "chmod 600"),
+        (&ring, 0o660, "chmod 600"),
+        (&report, 0o644, "chmod 600"),
+        (&control, 0o400, "chmod 600"),
+        (&control, 0o640, "chmod 600"),
+        (&data.with_extension("key"), 0o640, "chmod 600"),
+        (cell.parent().unwrap(), 0o500, "chmod 700"),
+        (&data, 0o755, "chmod 700"),
+    ] {
+        let before = std::fs::metadata(path).unwrap().permissions();
+        set_mode(path, mode);
+        let found = findings(&data);
+        std::fs::set_permissions(path, before).unwrap();
+        let named = found.len() == 1 && found[0].contains(&format!("{remedy} {}", path.display()));
+        assert!(named, "{} at {mode:o}: {found:?}", path.display());
+    }
+    // Data that cannot be looked into are not taken for none.
+    set_mode(&data, 0o000);
+    let closed = findings(&data);
+    set_mode(&data, 0o700);
+    assert!(closed[0].contains("cannot be looked into"), "{closed:?}");
+    assert_eq!(findings(&data), [""; 0], "whole and private again");
+}
+
+#[test]
+fn a_tenant_that_is_opened_on_a_full_disk_lacks_room_and_is_not_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let before = format!("\"$0\" init --data-dir {} && ", data.display());
+    let Some(program) = small_disk(dir.path(), "24m", &before) else { return };
+    let service = Running::launch(serve(program, &data)).unwrap();
+    let fill = dir.path().join("fill");
+    inside(&service, &format!("cat /dev/zero > {} 2> /dev/null || true", fill.display()));
+    // The first request of all: nothing is open yet.
+    let refused = service.person("anna").post("/v1/memories", &fact("no room"), None).unwrap();
+    assert_eq!((refused.status, refused.body.contains("storage_full")), (507, true), "{}", refused.body);
+    assert_eq!(service.person("anna").get("/v1/memories").unwrap().status, 507);
+    assert_eq!(service.ready().0, 507);
+    inside(&service, &format!("rm {}", fill.display()));
+    let again = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        // Nothing is asked of a tenant: it is looked at again by itself.
+        service.log().contains("served again")
+    });
+    assert!(again, "{}", service.log());
+    std::thread::sleep(Duration::from_millis(1000));
+    let (status, ready) = service.ready();
+    assert_eq!((status, &ready["status"]), (200, &json!("ready")), "{ready}");
+    assert_eq!(remember(&service, "there is room"), 201);
+    let log = service.log();
+    assert!(log.contains("the disk is full") && !log.contains("the others are"), "{log}");
+    service.verified_ledger();
+    service.stop();
+}
+
+#[test]
+fn what_a_command_cannot_use_is_named_before_it_begins_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let key = dir.path().join("open.key");
+    std::fs::write(&key, "no key\n").unwrap();
+    set_mode(&key, 0o644);
+    let key = key.to_str().unwrap();
+    // Nobody listens there.
+    let nowhere = ["--url", "http://127.0.0.1:9"];
+    for (command, named) in [
+        (&["import", folder][..], format!("import sources {folder}")),
+        (&["key", "list", "--key-file", key], format!("chmod 600 {key}")),
+        (
+            &["release-test", "--key-file", key, "--admin-key-file", key, "--json", "/nowhere/x.json"],
+            "cannot write the report /nowhere/x.json".to_owned(),
+        ),
+    ] {
+        let done = binary().args(command).args(nowhere).output().unwrap();
+        let said = text(&done.stderr);
+        assert!(!done.status.success() && said.contains(&named), "{command:?}: {said}");
     }
 }

@@ -41,6 +41,7 @@ impl Inner {
         let secrets = lock(&self.control).secrets(tenant)?.ok_or(Error::NotFound)?;
         let opened = Cell::open(&self.layout, tenant, &secrets, &self.env, self.vectors());
         let cell = opened.map_err(|reason| {
+            let reason = self.what_hinders(tenant, reason);
             let error = reason.to_store();
             self.note_ailing(tenant, reason);
             error
@@ -51,6 +52,28 @@ impl Inner {
         }
         drop(ailing);
         Ok(self.keep(cell))
+    }
+
+    /// SQLite tells of many hindrances only that it could not open a file. Whether the folder can be written says
+    /// more.
+    fn what_hinders(&self, tenant: &TenantId, reason: OpenError) -> OpenError {
+        let is_vague = matches!(reason, OpenError::Io(_));
+        is_vague.then(|| self.layout.try_folder(tenant).err()).flatten().unwrap_or(reason)
+    }
+
+    /// Opens what could not be opened before, as far as nobody needs to touch files of it.
+    pub(super) fn look_again(&self) {
+        let waiting = |(tenant, reason): (&TenantId, &OpenError)| {
+            // An unfinished erasure is resumed by a start, and files in want are let go by others first.
+            let may = reason.may_pass() && !matches!(reason, OpenError::Unfinished | OpenError::TooFewFiles);
+            may.then(|| tenant.clone())
+        };
+        let waiting: Vec<TenantId> = lock(&self.ailing).iter().filter_map(waiting).collect();
+        for tenant in waiting {
+            if self.cell(&tenant).err() == Some(Error::Full) {
+                return;
+            }
+        }
     }
 
     pub(super) fn keep(&self, cell: Cell) -> Arc<Cell> {
