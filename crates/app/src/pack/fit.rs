@@ -219,6 +219,12 @@ impl Room {
         self.taken = self.taken.saturating_add(taken);
     }
 
+    /// Whether facts that cost so much fill it.
+    pub(crate) fn filled_by(mut self, costs: &[u32]) -> bool {
+        costs.iter().for_each(|cost| self.take(*cost));
+        self.is_full()
+    }
+
     /// Whether older facts need not be looked at.
     pub(crate) fn is_full(self) -> bool {
         self.taken > self.size

@@ -31,14 +31,16 @@ pub(crate) struct Prefix {
     pub(crate) rules: Vec<Memory>,
     /// Newest first.
     pub(crate) facts: Vec<Memory>,
-    /// For so many tokens of room there are enough facts, if there are older ones beside.
-    enough_for: Option<u32>,
+    /// What the newest facts take of a room, one after another, if there are older facts beside; nothing if these are
+    /// all.
+    costs: Option<Vec<u32>>,
 }
 
 impl Prefix {
     /// Whether no fact is missing that could go into so much room.
     fn is_enough_for(&self, room: u32) -> bool {
-        self.enough_for.is_none_or(|enough| room <= enough)
+        // Not by comparing rooms: a fact that is too large for the smaller one takes only a part of it.
+        self.costs.as_ref().is_none_or(|costs| Room::of(room).filled_by(costs))
     }
 }
 
@@ -91,15 +93,15 @@ impl App {
         let (mut rules, _) = self.newest(pass, Kind::Feedback, epochs, now, None).await?;
         rules.reverse();
         // What somebody has of facts may be thousands; they are not read for the few that a pack has room for.
-        let (facts, has_more) = self.newest(pass, Kind::UserFact, epochs, now, Some(room)).await?;
-        let read = Arc::new(Prefix { rules, facts, enough_for: has_more.then_some(room) });
+        let (facts, costs) = self.newest(pass, Kind::UserFact, epochs, now, Some(room)).await?;
+        let read = Arc::new(Prefix { rules, facts, costs });
         let kept =
             Kept { grants: epochs.grants, prefix: epochs.prefix, since: now, until, read: Arc::clone(&read) };
         self.prefixes.put(pass.scope(), kept);
         Ok((read, false))
     }
 
-    /// All of a kind, or the newest until they take more than some room, and whether there are more.
+    /// All of a kind, or the newest until they take more than some room; and what they take, if there are more.
     async fn newest(
         &self,
         pass: &Pass<'_, class::Read>,
@@ -107,8 +109,8 @@ impl App {
         epochs: Epochs,
         now: Timestamp,
         room: Option<u32>,
-    ) -> Result<(Vec<Memory>, bool), Attempt> {
-        let (mut memories, mut after) = (Vec::new(), None);
+    ) -> Result<(Vec<Memory>, Option<Vec<u32>>), Attempt> {
+        let (mut memories, mut costs, mut after) = (Vec::new(), Vec::new(), None);
         // Each page is a chance that somebody's write comes between.
         let page = room.map_or(PageSize::MAX, |room| u16::try_from(room / 16).unwrap_or(PageSize::MAX));
         let mut room = room.map(Room::of);
@@ -123,15 +125,34 @@ impl App {
             for listed in page.records {
                 let Listed::Memory(memory) = listed else { continue };
                 if let Some(room) = room.as_mut().filter(|room| !room.is_full()) {
-                    room.take(cost_of_fact(&Record::Memory(memory.clone()), (now, self.counter)));
+                    let cost = cost_of_fact(&Record::Memory(memory.clone()), (now, self.counter));
+                    room.take(cost);
+                    costs.push(cost);
                 }
                 memories.push(memory);
             }
             match page.next {
-                Some(_) if room.is_some_and(Room::is_full) => return Ok((memories, true)),
+                Some(_) if room.is_some_and(Room::is_full) => return Ok((memories, Some(costs))),
                 Some(cursor) => after = Some(cursor),
-                None => return Ok((memories, false)),
+                None => return Ok((memories, None)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_for_a_larger_room_may_be_too_little_for_a_smaller_one() {
+        let of = |costs: Option<Vec<u32>>| Prefix { rules: Vec::new(), facts: Vec::new(), costs };
+        // Two large facts fill the larger room. They have no place in the smaller, and older ones may have.
+        let read = of(Some(vec![400, 30_000, 30_000]));
+        assert_eq!(
+            [51_200, 29_000, 1_000, 500].map(|room| read.is_enough_for(room)),
+            [true, false, false, true]
+        );
+        assert!(of(None).is_enough_for(u32::MAX), "there are no more");
     }
 }
