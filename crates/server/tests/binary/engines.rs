@@ -47,6 +47,14 @@ fn ready(engine: &str, mood: Mood, more: &str) -> (Scripted, Remote) {
     (server, remote)
 }
 
+/// The service over data in a directory, with a server for its engine; and where its data are.
+fn serving(engine: &str, server: &Scripted, dir: &tempfile::TempDir) -> (PathBuf, Running) {
+    let data = dir.path().join("data");
+    configured(&data, &toml(engine, &server.url, ""));
+    let service = Running::start_with(&data, &[]);
+    (data, service)
+}
+
 fn worked(remote: &Remote, texts: &[&str]) -> Vec<bool> {
     let made = remote.embed_each(Role::Passage, texts);
     assert_eq!(made.len(), texts.len());
@@ -413,9 +421,7 @@ const QUESTION: &str = "Wann läuft mein Vertrag ab?";
 fn r_117_a_failing_engine_makes_searches_lexical_and_never_an_error_and_what_was_missed_is_filled_in() {
     let server = Scripted::start(Mood::Good);
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    configured(&data, &toml("openai", &server.url, ""));
-    let service = Running::start_with(&data, &[]);
+    let (_, service) = serving("openai", &server, &dir);
     remember(&service, "Roses grow in the garden");
     remember(&service, CONTRACT);
     assert!(by_meaning(&ask(&service, QUESTION), CONTRACT));
@@ -450,9 +456,7 @@ fn r_117_a_failing_engine_makes_searches_lexical_and_never_an_error_and_what_was
 fn a_text_that_the_engine_cannot_take_stays_pending_and_is_found_by_its_words() {
     let server = Scripted::start(Mood::FailsOver("vessel"));
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    configured(&data, &toml("ollama", &server.url, ""));
-    let service = Running::start_with(&data, &[]);
+    let (data, service) = serving("ollama", &server, &dir);
     let many: Vec<Value> = ["a vessel", CONTRACT, "tea in the garden"]
         .iter()
         .map(|text| json!({"kind": "user_fact", "text": text}))
@@ -482,9 +486,7 @@ fn n_lexical(service: &Running) -> usize {
 fn r_117_three_refused_texts_of_one_tenant_leave_the_others_their_engine_now_and_after_a_start() {
     let server = Scripted::start(Mood::Good);
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    configured(&data, &toml("openai", &server.url, ""));
-    let service = Running::start_with(&data, &[]);
+    let (data, service) = serving("openai", &server, &dir);
     remember(&service, CONTRACT);
     server.be(Mood::RefusesOver("vessel"));
     let person = second_tenant(&service);
@@ -509,9 +511,7 @@ fn r_117_three_refused_texts_of_one_tenant_leave_the_others_their_engine_now_and
 fn r_117_a_text_over_which_the_server_closes_takes_the_engine_from_nobody_now_and_after_it_was_away() {
     let server = Scripted::start(Mood::Good);
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    configured(&data, &toml("openai", &server.url, ""));
-    let service = Running::start_with(&data, &[]);
+    let (_, service) = serving("openai", &server, &dir);
     remember(&service, CONTRACT);
     server.be(Mood::Status(503, None));
     remember(&service, "a vessel");
@@ -558,9 +558,7 @@ fn a_wrongly_configured_engine_stops_the_start_with_what_to_do() {
 fn i_014_data_of_one_engine_are_refused_to_another_model_and_to_another_model_of_the_same_name() {
     let server = Scripted::start(Mood::Good);
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    configured(&data, &toml("openai", &server.url, ""));
-    let service = Running::start_with(&data, &[]);
+    let (data, service) = serving("openai", &server, &dir);
     remember(&service, CONTRACT);
     service.stop();
     let refused = |config: &str| {

@@ -310,20 +310,7 @@ mod tests {
         let mut shard = Shard::to_build(ROWS as usize / 2);
         for number in 0..ROWS {
             let (terms, vector) = row(number);
-            let entry = Entry {
-                key: key(number),
-                seq: i64::from(number),
-                revision: 1,
-                owner: "sub_a".to_owned(),
-                kind: kind_code(Kind::UserFact),
-                conversation: None,
-                valid_from: 0,
-                end: i64::MAX,
-                written_at: i64::from(number),
-                terms,
-                metadata: None,
-                vector: vector.as_ref().map(<[f32; 16]>::as_slice),
-            };
+            let entry = Entry { terms, ..plain(number, vector.as_ref().map(<[f32; 16]>::as_slice)) };
             shard.insert(entry).unwrap();
             if number == ROWS / 2 {
                 shard.built();
