@@ -270,8 +270,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::LazyLock;
 
+    use merkwelt_domain::freshness::SKEW_MILLIS;
     use merkwelt_domain::memory::Kind;
-    use merkwelt_domain::{Content, Timestamp};
+    use merkwelt_domain::{Content, Interval, Timestamp};
     use merkwelt_store::query::{Fusion, KindSet, ModelId, TopK, Turns, Vector};
     use merkwelt_store::ranking::cosine;
     use proptest::prelude::*;
@@ -280,6 +281,7 @@ mod tests {
     use crate::rows::kind_code;
     use crate::shard::Term;
     use crate::shard::index::{Entry, RowKey};
+    use crate::shard::spans::Spans;
     use crate::terms;
 
     const ROWS: u32 = 1_500;
@@ -515,6 +517,97 @@ mod tests {
             prop_assert_eq!(decided, asked);
             prop_assert_eq!(at_once, each);
         }
+    }
+
+    /// Times around each bound of the predicate of [`bounded`].
+    fn times() -> Vec<(i64, i64, i64)> {
+        let mut times = Vec::new();
+        for valid_from in [99, 100, 101, 119, 120, 121] {
+            for end in [79, 80, 81, 99, 100, 101, i64::MAX] {
+                for written_at in [0, 100 + SKEW_MILLIS, 101 + SKEW_MILLIS] {
+                    times.push((valid_from, end, written_at));
+                }
+            }
+        }
+        times
+    }
+
+    /// A question at 100, also for what holds between 80 and 120 only.
+    fn bounded(interval: Option<(i64, i64)>, kinds: KindSet) -> RecallQuery {
+        let bounds = interval.map(|(from, until)| {
+            Interval::new(Timestamp::from_millis(from), Timestamp::from_millis(until)).unwrap()
+        });
+        let now = Timestamp::from_millis(100);
+        RecallQuery { now, kinds, interval: bounds, documents: true, turns: Turns::All, ..query(None) }
+    }
+
+    /// What two neighbours of one owner are told together and each by itself.
+    fn told(shard: &Shard, query: &RecallQuery, rows: &[Row]) -> (Option<bool>, Vec<bool>) {
+        let groups = BTreeSet::new();
+        let eyes = Eyes { subject: Some("sub_a"), groups: &groups, tenant: "ten_a" };
+        let filter = Filter::new(shard, &eyes, query);
+        let spans = Spans::of(rows);
+        let together = filter.of_all(spans.iter().next().unwrap());
+        (together, rows.iter().map(|row| filter.passes(shard, 0, row)).collect())
+    }
+
+    #[test]
+    fn i_007_neighbours_are_decided_together_as_each_of_them_up_to_every_bound_of_time() {
+        let mut shard = Shard::default();
+        shard.insert(plain(0, None)).unwrap();
+        let row = shard.rows[0].clone();
+        let at = |(valid_from, end, written_at)| Row { valid_from, end, written_at, ..row.clone() };
+        for interval in
+            [None, Some((80, 100)), Some((80, 120)), Some((99, 101)), Some((100, 120)), Some((101, 130))]
+        {
+            let query = bounded(interval, KindSet::all());
+            for (first, second) in
+                times().into_iter().flat_map(|one| times().into_iter().map(move |two| (one, two)))
+            {
+                let (together, each) = told(&shard, &query, &[at(first), at(second)]);
+                let expected =
+                    if each.iter().all(|passes| *passes) { Some(true) } else { together.filter(|all| !all) };
+                assert_eq!(together, expected, "{interval:?} {first:?} {second:?} {each:?}");
+                assert!(together != Some(false) || !each.contains(&true), "{first:?} {second:?} {each:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn r_028_neighbours_are_decided_together_as_each_of_them_for_every_owner_and_kind() {
+        let mut shard = Shard::default();
+        shard.renew_source("src_a", Some(Audience::Tenant)).unwrap();
+        shard.renew_source("src_b", None).unwrap();
+        for (number, owner) in (0..).zip(["sub_a", "sub_b", "ten_a"]) {
+            shard.insert(Entry { owner: owner.to_owned(), ..plain(number, None) }).unwrap();
+        }
+        let facts = kind_code(Kind::UserFact);
+        let kinds = [facts, kind_code(Kind::Reference), TURN, PASSAGE];
+        let asked = [KindSet::all(), KindSet::of([Kind::UserFact]), KindSet::of([Kind::Reference])];
+        let (mut n_all, mut n_none) = (0, 0);
+        for kind_set in asked {
+            for (turns, documents) in [(Turns::All, true), (Turns::None, true), (Turns::All, false)] {
+                let query = RecallQuery { turns, documents, ..bounded(None, kind_set.clone()) };
+                for owner in ["sub_a", "sub_b", "ten_a", "src_a", "src_b"] {
+                    for (first, second) in kinds.into_iter().flat_map(|one| kinds.map(|two| (one, two))) {
+                        let of = |kind| Row {
+                            kind,
+                            owner: shard.owners.get(owner).unwrap(),
+                            valid_from: 0,
+                            ..shard.rows[0].clone()
+                        };
+                        let (together, each) = told(&shard, &query, &[of(first), of(second)]);
+                        let is_each = |wanted| each.iter().all(|passes| *passes == wanted);
+                        assert!(together.is_none_or(is_each), "{owner} {first} {second} {each:?}");
+                        (n_all, n_none) = (
+                            n_all + usize::from(together == Some(true)),
+                            n_none + usize::from(together == Some(false)),
+                        );
+                    }
+                }
+            }
+        }
+        assert!(n_all > 50 && n_none > 100, "{n_all} and {n_none} were decided at once");
     }
 
     proptest! {
