@@ -153,6 +153,36 @@ fn imports_follow_the_table() {
     }
 }
 
+/// Names of packages that a crate of ours depends on, as a lock file tells them.
+fn locked(lock: &str, name: &str) -> BTreeSet<String> {
+    let package = lock
+        .split("[[package]]")
+        .find(|package| package.contains(&format!("\nname = \"merkwelt-{name}\"\n")))
+        .unwrap_or_default();
+    let names = package.lines().filter_map(|line| line.trim().strip_prefix('"')?.split(['"', ' ']).next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_lock_of_the_fuzz_targets_knows_what_our_crates_depend_on() {
+    let lock = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
+    let mut n_crates = 0;
+    for name in crate_names() {
+        let known = locked(&lock, &name);
+        if known.is_empty() {
+            continue; // No target needs it, or it depends on nothing.
+        }
+        n_crates += 1;
+        for wanted in dependencies(&name) {
+            assert!(
+                known.contains(&wanted),
+                "fuzz/Cargo.lock lacks {wanted} of crates/{name}: run `cargo metadata` in fuzz and commit it"
+            );
+        }
+    }
+    assert!(n_crates >= 8, "{n_crates} crates were compared");
+}
+
 #[test]
 fn worldly_dependencies_stay_in_their_rooms() {
     for name in crate_names() {
