@@ -21,6 +21,7 @@ use crate::error::{OpenError, on_open};
 use crate::keyring::Keyring;
 use crate::layout::Layout;
 use crate::log;
+use crate::present::Present;
 use crate::readers::Readers;
 use crate::schema;
 use crate::shard::ShardPlace;
@@ -67,6 +68,7 @@ pub(crate) struct Cell {
     /// When it was used for the last time before it rested.
     rested_at: AtomicI64,
     pub(crate) readers: Readers,
+    pub(crate) present: Present,
     /// Held shared by every reader; held alone while the file is rewritten.
     gate: RwLock<()>,
 }
@@ -105,6 +107,7 @@ impl Cell {
         let cell = Self::assemble(tenant, secrets, env, vectors, (ring, writer, path))?;
         cell.recognise(&secrets.seed)?;
         let state = cell.writer.alone(State::read).map_err(|error| on_open(error, schema::CELL.name))?;
+        cell.present.settle(state.epochs.grants);
         cell.note_model(state.model);
         Ok(cell)
     }
@@ -151,6 +154,7 @@ impl Cell {
             used_at: AtomicI64::new(env.now().millis()),
             rested_at: AtomicI64::new(i64::MIN),
             readers: Readers::over(path),
+            present: Present::default(),
             gate: RwLock::new(()),
         })
     }

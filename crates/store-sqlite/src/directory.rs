@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::cell::Cell;
 use crate::change::random_id;
 use crate::error::Sql as _;
+use crate::present::Who;
 use crate::rows::{blob_at, code_of, decoded, plain_place, text_at};
 use crate::snapshot::{Snapshot, State, Viewer, admit, groups_of, is_active};
 use crate::witness::Witness;
@@ -41,6 +42,14 @@ fn grants_of(db: &Connection, subject: Option<SubjectId>) -> Result<Option<Grant
 impl Cell {
     /// Present grants of a principal. A subject named for the first time gets its pseudonym here.
     pub(crate) fn grants(&self, principal: &Principal) -> Result<Option<Grants>, Error> {
+        let grants = self.read_grants(principal)?;
+        if let Some(grants) = &grants {
+            self.present.keep(Who::of(principal, &self.keys), grants);
+        }
+        Ok(grants)
+    }
+
+    fn read_grants(&self, principal: &Principal) -> Result<Option<Grants>, Error> {
         let subject = match principal {
             Principal::Nobody => None,
             Principal::Bound(subject) => Some(subject.clone()),

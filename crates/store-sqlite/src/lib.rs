@@ -29,6 +29,7 @@ mod library;
 mod log;
 mod pool;
 mod ports;
+mod present;
 mod read;
 mod readers;
 mod recall;

@@ -28,6 +28,7 @@ use crate::crypt::OwnerKeys;
 use crate::instance::{Inner, Sqlite};
 use crate::log;
 use crate::pool::lock;
+use crate::present::Who;
 use crate::recall::recall;
 use crate::snapshot::{Snapshot, Viewer, admit};
 use crate::witness::Witness;
@@ -236,6 +237,11 @@ impl GrantSource for Sqlite {
         principal: &'a Principal,
     ) -> Fut<'a, Result<Option<Grants>, GrantError>> {
         Box::pin(async move {
+            if let Some(cell) = self.inner.open_cell(tenant)
+                && let Some(grants) = cell.present.of(&Who::of(principal, &cell.keys))
+            {
+                return Ok(Some(grants));
+            }
             let (inner, tenant, principal) = (Arc::clone(&self.inner), tenant.clone(), principal.clone());
             let grants = self.pool.run(move || match inner.cell(&tenant) {
                 Ok(cell) => inner.noting(&tenant, cell.grants(&principal)),

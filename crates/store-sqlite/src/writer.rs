@@ -192,12 +192,16 @@ impl Cell {
         // Before the commit, so that no reader can see the new epoch without finding what changed.
         let epochs = (before.epochs.content.number(), after.epochs.content.number());
         self.shard.announce(epochs.0, epochs.1, touched);
+        if before.epochs.grants != after.epochs.grants {
+            self.present.leave();
+        }
         if let Err(error) = schema::run(connection, "COMMIT").sql() {
             self.shard.withdraw(epochs.1);
             let _ = connection.execute_batch("ROLLBACK");
             return Err(error);
         }
         self.writer.commits.fetch_add(1, Ordering::Relaxed);
+        self.present.settle(after.epochs.grants);
         if before.model != after.model {
             self.note_model(after.model);
         }
