@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -158,11 +159,17 @@ pub(crate) fn probe(kind: &Kind, path: &Path) -> Result<(), OpenError> {
     if word(60) > newest(kind) {
         return Err(OpenError::Newer(kind.name));
     }
-    // A page the log has not brought to the main file yet is not counted in the main file's header.
-    if length < u64::from(word(28)) * u64::from(PAGE_BYTES) {
+    // Pages that the header counts and the file lacks were on their way from the log: the header goes there first.
+    if lacking(length, word(28)).is_some_and(|pages| !wal::holds(&log, pages).unwrap_or(false)) {
         return Err(OpenError::Damaged(kind.name));
     }
     if wal::is_damaged(&log)? { Err(OpenError::DamagedLog(kind.name)) } else { Ok(()) }
+}
+
+/// The pages of a database of so many that a file of this length does not have whole.
+fn lacking(length: u64, pages: u32) -> Option<RangeInclusive<u32>> {
+    let first = u32::try_from(length / u64::from(PAGE_BYTES)).ok()?.checked_add(1)?;
+    (first <= pages).then_some(first..=pages)
 }
 
 /// A file opened as SQLite must be able to open it, or `None` if there is none. SQLite itself opens a file that
@@ -261,3 +268,66 @@ pub(crate) fn compact(connection: &Connection) -> Result<(), merkwelt_store::Err
 
 /// How often an open reader is waited for; each attempt waits for the busy timeout.
 const COMPACT_ATTEMPTS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: i64 = 200;
+
+    /// A database whose log has grown by many pages since the main file was written, as a crash leaves it.
+    fn left(folder: &Path) -> PathBuf {
+        let (path, copy) = (folder.join("a.db"), folder.join("b.db"));
+        let writer = create(&KEYS, &path).unwrap();
+        writer.execute_batch("PRAGMA wal_autocheckpoint = 0").unwrap();
+        for number in 0..ROWS {
+            let sql = "INSERT INTO keys (owner, wrapped) VALUES (?1, randomblob(700))";
+            writer.execute(sql, [format!("sub_{number:026}")]).unwrap();
+        }
+        for ending in ["", "-wal"] {
+            std::fs::copy(format!("{}{ending}", path.display()), format!("{}{ending}", copy.display()))
+                .unwrap();
+        }
+        copy
+    }
+
+    fn rows(path: &Path) -> i64 {
+        let connection = open(&KEYS, path).unwrap();
+        connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn r_100_a_checkpoint_that_was_cut_off_after_any_page_is_no_damage_while_the_log_is_there() {
+        let folder = std::env::temp_dir().join(format!("merkwelt-schema-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = left(&folder);
+        let log = std::fs::read(format!("{}-wal", path.display())).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        // The newest form of each page, as a checkpoint writes it: by number, the header first.
+        let mut pages = std::collections::BTreeMap::new();
+        for frame in log.get(32..).unwrap().chunks_exact(24 + PAGE_BYTES as usize) {
+            let number = u32::from_be_bytes(frame.get(..4).unwrap().try_into().unwrap());
+            pages.insert(number, frame.get(24..).unwrap().to_vec());
+        }
+        assert!(pages.len() > 10 && pages.contains_key(&1));
+        for written in 0..=pages.len() {
+            let mut main = before.clone();
+            for (number, page) in pages.iter().take(written) {
+                let at = (*number as usize - 1) * PAGE_BYTES as usize;
+                main.resize(main.len().max(at + page.len()), 0);
+                main.get_mut(at..at + page.len()).unwrap().copy_from_slice(page);
+            }
+            std::fs::write(&path, &main).unwrap();
+            std::fs::write(format!("{}-wal", path.display()), &log).unwrap();
+            assert_eq!(rows(&path), ROWS, "after {written} of {} pages", pages.len());
+            // Without the log the same file lacks what it counts, and says so.
+            let _ = std::fs::remove_file(format!("{}-wal", path.display()));
+            std::fs::write(&path, &main).unwrap();
+            if (1..pages.len()).contains(&written) {
+                assert!(matches!(probe(&KEYS, &path), Err(OpenError::Damaged(_))), "{written}");
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

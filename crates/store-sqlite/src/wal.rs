@@ -1,9 +1,11 @@
 //! Looks at a write-ahead log before SQLite does. SQLite takes the first frame that does not check for the
 //! end of the log and forgets what is behind it; that is right after a crash, and a silent loss of
-//! acknowledged writes if a byte was changed. This tells the two apart.
+//! acknowledged writes if a byte was changed. This tells the two apart, and which pages the log still holds.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 const HEADER_BYTES: usize = 32;
@@ -18,11 +20,33 @@ type Sum = (u32, u32);
 /// # Errors
 /// The file cannot be read. That there is none is no error.
 pub(crate) fn is_damaged(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        opened => opened?,
-    };
-    look(&mut BufReader::with_capacity(1 << 16, file))
+    open(path)?.map_or(Ok(false), |mut log| look(&mut log))
+}
+
+/// Whether the log holds each of these pages in a transaction that was committed. What is missing in the main file then
+/// was on its way there when the power or the process was lost.
+///
+/// # Errors
+/// The file cannot be read. That there is none is no error.
+pub(crate) fn holds(path: &Path, pages: RangeInclusive<u32>) -> io::Result<bool> {
+    let wanted = u64::from(*pages.end()).saturating_sub(u64::from(*pages.start())) + 1;
+    let held = open(path)?.map_or_else(|| Ok(BTreeSet::new()), |mut log| committed(&mut log))?;
+    Ok(u64::try_from(held.range(pages).count()) == Ok(wanted))
+}
+
+fn open(path: &Path) -> io::Result<Option<BufReader<File>>> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(|file| Some(BufReader::with_capacity(1 << 16, file))),
+    }
+}
+
+/// The checksum of a header that is whole, with the order of bytes that it says.
+fn checked(header: &[u8; HEADER_BYTES]) -> Option<(bool, Sum)> {
+    let big = word(header, 0) == (MAGIC | 1);
+    let sum = sum(big, (0, 0), header.get(..24).unwrap_or_default());
+    let whole = (big || word(header, 0) == MAGIC) && sum == (word(header, 24), word(header, 28));
+    whole.then_some((big, sum))
 }
 
 fn look(log: &mut impl Read) -> io::Result<bool> {
@@ -30,14 +54,34 @@ fn look(log: &mut impl Read) -> io::Result<bool> {
     if !fill(log, &mut header)? {
         return Ok(false);
     }
-    let big = word(&header, 0) == (MAGIC | 1);
-    let sum = sum(big, (0, 0), header.get(..24).unwrap_or_default());
-    let whole = (big || word(&header, 0) == MAGIC) && sum == (word(&header, 24), word(&header, 28));
-    if !whole {
+    let Some((big, sum)) = checked(&header) else {
         // The head is durable before the first frame is. All zeros are a log that was never written.
         return Ok(header.iter().any(|byte| *byte != 0) && fill(log, &mut [0; FRAME_HEADER_BYTES])?);
-    }
+    };
     frames(log, &header, big, sum)
+}
+
+/// The pages of all transactions that SQLite will find in the log.
+fn committed(log: &mut impl Read) -> io::Result<BTreeSet<u32>> {
+    let (mut header, mut held, mut open) = ([0; HEADER_BYTES], BTreeSet::new(), BTreeSet::new());
+    if !fill(log, &mut header)? {
+        return Ok(held);
+    }
+    let Some((big, mut before)) = checked(&header) else { return Ok(held) };
+    let page = usize::try_from(word(&header, 8)).unwrap_or_default();
+    let mut frame = vec![0; FRAME_HEADER_BYTES + page];
+    while fill(log, &mut frame)? {
+        let (head, body) = frame.split_at(FRAME_HEADER_BYTES);
+        before = sum(big, sum(big, before, head.get(..8).unwrap_or_default()), body);
+        if head.get(8..16) != header.get(16..24) || before != (word(head, 16), word(head, 20)) {
+            break;
+        }
+        open.insert(word(head, 0));
+        if word(head, 4) != 0 {
+            held.append(&mut open);
+        }
+    }
+    Ok(held)
 }
 
 fn frames(log: &mut impl Read, header: &[u8], big: bool, start: Sum) -> io::Result<bool> {
@@ -164,6 +208,26 @@ mod tests {
             );
         }
         assert!(n_noticed > 50, "only {n_noticed} changes were noticed");
+    }
+
+    #[test]
+    fn the_log_holds_the_pages_of_transactions_that_sqlite_finds_and_no_others() {
+        let (main, log) = written();
+        let held = committed(&mut &log[..]).unwrap();
+        let last_page = word(&log, log.len() - (FRAME_HEADER_BYTES + 512) + 4);
+        assert!(held.contains(&1) && held.contains(&last_page), "{held:?}");
+        // All the pages that the main file lacks are in it.
+        let first_lacking = u32::try_from(main.len() / 512).unwrap() + 1;
+        assert!(last_page > first_lacking + 5);
+        assert!((first_lacking..=last_page).all(|page| held.contains(&page)), "{held:?}");
+        // What is behind a frame that does not check is not there, and a transaction without its end is none.
+        let mut torn = log.clone();
+        torn[HEADER_BYTES + FRAME_HEADER_BYTES] ^= 1;
+        assert_eq!(committed(&mut &torn[..]).unwrap(), BTreeSet::new());
+        let without_end = &log[..log.len() - 1];
+        assert!(committed(&mut &without_end[..]).unwrap().len() < held.len());
+        assert_eq!(committed(&mut &[0_u8; 5000][..]).unwrap(), BTreeSet::new());
+        assert!(!holds(Path::new("/nowhere/a.db-wal"), 1..=1).unwrap());
     }
 
     #[test]
