@@ -412,6 +412,87 @@ mod tests {
         }
     }
 
+    /// Sixteen sums side by side, which the compiler turns into vector instructions.
+    fn plain_dot(row: &[f32], probe: &[f32]) -> f32 {
+        let mut sums = [0.0_f32; 16];
+        for (a, b) in row.chunks_exact(16).zip(probe.chunks_exact(16)) {
+            sums.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * b);
+        }
+        sums.iter().sum()
+    }
+
+    /// A row as `merkwelt bench` makes it: twelve words of which some are frequent, a vector around one of 64 centres.
+    fn benched(number: u32) -> (Vec<Term>, Vec<f32>) {
+        let chance = |seed: u32, at: u32| {
+            let mixed = (u64::from(seed) << 32 | u64::from(at)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            f32::from(u16::try_from(mixed.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 48).unwrap()) / 32_768.0
+                - 1.0
+        };
+        let word = |at: u32| {
+            format!("word{}", (chance(number, at).abs() * chance(number, at + 50).abs() * 6_400.0).floor())
+        };
+        let text: Vec<String> = (0..12).map(word).collect();
+        let vector = (0..384).map(|at| chance(number % 64, at) + 0.6 * chance(number + 64, at + 400));
+        (terms::of(&text.join(" ")), vector.collect())
+    }
+
+    /// The search in the index with all its conditions and words, beside a plain scan of the same vectors that only
+    /// keeps the best. Figures stand in `docs/benchmarks.md`:
+    /// `cargo test --release -p merkwelt-store-sqlite --lib -- --ignored --nocapture what_the_scan_costs`.
+    #[test]
+    #[ignore = "a measurement"]
+    #[expect(clippy::disallowed_methods, reason = "a measurement needs the clock")]
+    fn what_the_scan_costs_beside_a_plain_one() {
+        let groups = BTreeSet::new();
+        let eyes = Eyes { subject: Some("sub_a"), groups: &groups, tenant: "ten_a" };
+        for rows in [1_000_u32, 2_000, 10_000, 100_000] {
+            let mut shard = Shard::to_build(rows as usize);
+            let mut exact = Vec::new();
+            for number in 0..rows {
+                let (terms, vector) = benched(number);
+                shard.insert(Entry { terms, ..plain(number, Some(&vector)) }).unwrap();
+                let norm = plain_dot(&vector, &vector).sqrt();
+                exact.extend(vector.iter().map(|value| value / norm));
+            }
+            shard.built();
+            let mut times = [Vec::new(), Vec::new()];
+            let (mut found, mut plain_best) = (0, 0.0_f32);
+            for round in 0..(4_000_000 / rows).min(2_000) {
+                let asked = benched(1_000_000 + round).1;
+                let vector = Vector { model: ModelId::new("test", "1", 384), values: asked.clone() };
+                let question = Content::question(&format!("word{} word{} late", round % 50, round % 7), 1000);
+                let vector = Some((vector, Fusion { floor: 0.0, span: 1.0 }));
+                let now = Timestamp::from_millis(i64::from(rows));
+                let query = RecallQuery { question: question.unwrap(), vector, now, ..query(None) };
+                let started = std::time::Instant::now();
+                let probe = Probe::of(&asked);
+                found += search(&shard, &eyes, &query, probe.as_ref()).unwrap().rows.len();
+                times[0].push(started.elapsed());
+                let started = std::time::Instant::now();
+                let mut best = [0.0_f32; 10];
+                for row in exact.chunks_exact(384) {
+                    let score = plain_dot(row, &asked);
+                    if score > best[9] {
+                        best[9] = score;
+                        best.sort_unstable_by(|a, b| b.total_cmp(a));
+                    }
+                }
+                times[1].push(started.elapsed());
+                plain_best += best[0];
+            }
+            let [ours, plain] = times.each_mut().map(|times| {
+                times.sort_unstable();
+                times[times.len() / 2].as_secs_f64() * 1e6
+            });
+            let proposed = found / times[0].len();
+            println!(
+                "{rows} rows: {ours:.1} us, plain {plain:.1} us: {:.2} times; {proposed} proposed",
+                ours / plain
+            );
+            assert!(proposed >= 10 && plain_best > 0.0);
+        }
+    }
+
     /// Vectors that come in the shapes of [`strange`].
     const SHAPES: u32 = 7;
 
