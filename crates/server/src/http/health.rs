@@ -123,5 +123,6 @@ pub(super) async fn metrics(State(face): State<Face>) -> Response {
 )]
 pub(super) async fn openapi(State(face): State<Face>) -> Response {
     let kind = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, kind)], face.document.clone()).into_response()
+    let document = face.document.get_or_init(|| super::openapi_json().into());
+    ([(header::CONTENT_TYPE, kind)], document.clone()).into_response()
 }

@@ -30,7 +30,7 @@ mod tenants;
 mod unread;
 mod words;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -64,7 +64,8 @@ pub struct Face {
     permits: Arc<Semaphore>,
     shares: shares::Shares,
     metrics: Arc<metrics::Registry>,
-    document: Bytes,
+    /// Made when somebody asks for it.
+    document: Arc<OnceLock<Bytes>>,
 }
 
 impl Face {
@@ -82,7 +83,7 @@ impl Face {
             permits: Arc::new(Semaphore::new(limits.concurrent_requests)),
             shares: shares::Shares::default(),
             metrics: Arc::default(),
-            document: openapi_json().into(),
+            document: Arc::default(),
         }
     }
 
