@@ -117,6 +117,26 @@ async fn a_pack_is_delivered_again_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn a_large_pack_is_made_apart_and_is_the_same_pack() {
+    let stage = Stage::new();
+    for number in 0..40 {
+        stage.remember("anna", &format!("Likes tea number {number}")).await;
+    }
+    let pack = async |budget: u32| {
+        let body = json!({ "question": "What does she like?", "budget": budget });
+        let pack = stage.app("POST", "/v1/context", "anna").json(&body).send().await.expect(200);
+        (pack["system"]["facts"].clone(), pack["turn"].clone(), pack["tokens"].clone())
+    };
+    let (here, apart) = (pack(8_000).await, pack(8_001).await);
+    assert!(here.0.as_str().unwrap().contains("number 39"), "{}", here.0);
+    assert_eq!(here, apart);
+    // A refusal comes back the same way.
+    let body =
+        json!({ "question": "tea", "budget": 128_000, "conversation": "con_aaaaaaaaaaaaaaaaaaaaaaaaaa" });
+    stage.app("POST", "/v1/context", "anna").json(&body).send().await.problem("not_found");
+}
+
+#[tokio::test]
 async fn a_memory_is_merged_superseded_corrected_and_withdrawn() {
     let stage = Stage::new();
     let post = |text: &str| {

@@ -1,13 +1,16 @@
 //! The main job: one call per turn returns a context pack, and a delivered pack can be had again.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
-use merkwelt_app::{ContextRequest, PackView, RunContext};
+use merkwelt_app::{App, ContextRequest, Error, PackView, Released, RunContext};
 use merkwelt_domain::PackId;
 use merkwelt_domain::budget::TokenBudget;
 use merkwelt_domain::routing::StateChoice;
 use merkwelt_store::query::PageSize;
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
 use super::Face;
@@ -84,8 +87,24 @@ pub(super) async fn assemble(
     asker: Asker,
     body: Json<ContextBody>,
 ) -> Result<Response, Problem> {
-    let wanted = body.value.parse(asker.run)?;
-    Ok(answer::released(face.app.context(&asker.request, &wanted).await?))
+    let wanted = body.value.parse(asker.run.clone())?;
+    let released = if wanted.budget.tokens() > LARGE_TOKENS {
+        assemble_apart(face.app, asker, wanted).await
+    } else {
+        face.app.context(&asker.request, &wanted).await
+    };
+    Ok(answer::released(released?))
+}
+
+/// From here on the words of a pack take so long to count that others would wait for the thread.
+const LARGE_TOKENS: u32 = 8_000;
+
+/// Assembles on a thread of its own, which the system shares out; those that answer everybody stay free. The asker goes
+/// with it: no capability outlives its request, and what the pack takes of a share is taken until it is made.
+async fn assemble_apart(app: Arc<App>, asker: Asker, wanted: ContextRequest) -> Result<Released, Error> {
+    let runtime = Handle::current();
+    let make = move || runtime.block_on(app.context(&asker.request, &wanted));
+    tokio::task::spawn_blocking(make).await.unwrap_or(Err(Error::Unavailable))
 }
 
 /// Have a delivered pack again
